@@ -101,7 +101,7 @@ void TensorSeries::BeforeUpdate(std::string_view name, std::vector<double> eleme
   before_.insert_or_assign(std::string(name), std::move(elements));
 }
 
-void TensorSeries::AfterUpdate(std::string_view name, std::span<const double> elements) {
+void TensorSeries::AfterUpdate(std::string_view name, std::string_view shard, std::span<const double> elements) {
   std::vector<double> before;
   {
     core::MutexLock lock(&mu_);
@@ -110,13 +110,19 @@ void TensorSeries::AfterUpdate(std::string_view name, std::span<const double> el
     before = std::move(found->second);
     before_.erase(found);
   }
-  if (before.size() != elements.size()) return;
+  if (before.size() != elements.size() || before.empty()) return;
   double changed = 0, whole = 0;
   for (size_t i = 0; i < before.size(); ++i) {
     changed += (elements[i] - before[i]) * (elements[i] - before[i]);
     whole += before[i] * before[i];
   }
-  if (whole != 0) Add(core::Cat("update_ratio/", name), std::sqrt(changed / whole));
+  if (!shard.empty()) {
+    const double count = static_cast<double>(before.size());
+    Add(core::Cat("update_ratio/", name, shard, ":change"), std::sqrt(changed / count));
+    Add(core::Cat("update_ratio/", name, shard, ":before"), std::sqrt(whole / count));
+  } else if (whole != 0) {
+    Add(core::Cat("update_ratio/", name), std::sqrt(changed / whole));
+  }
 }
 
 void TensorSeries::Send(uint32_t step) {

@@ -47,8 +47,10 @@ class TensorSeries {
   void Add(std::string_view name, double value);
   // Some elements of a parameter before the optimizer steps, and the same ones when it has. Their ratio
   // norm(after - before) / norm(before) is added as update_ratio/NAME; none where the parameter was 0, or is unknown.
+  // Of a shard (SHARD names it, behind NAME) the root mean squares of both are added, update_ratio/NAMESHARD:change and
+  // :before, of which the server makes the ratio.
   void BeforeUpdate(std::string_view name, std::vector<double> elements);
-  void AfterUpdate(std::string_view name, std::span<const double> elements);
+  void AfterUpdate(std::string_view name, std::string_view shard, std::span<const double> elements);
   void Send(uint32_t step);
   // What was read since the last Send counts for nothing.
   void Forget();

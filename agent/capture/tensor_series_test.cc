@@ -11,6 +11,7 @@
 namespace msprobe::capture {
 namespace {
 
+using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -76,11 +77,22 @@ TEST_F(TensorSeriesTest, AnUpdateIsAShareOfWhatItChanges) {
   TensorSeries& series = recorder_->series();
   series.BeforeUpdate("a", {3, 4});
   series.BeforeUpdate("zero", {0, 0});
-  series.AfterUpdate("a", std::vector<double>{3, 4.5});
-  series.AfterUpdate("zero", std::vector<double>{1, 1});
-  series.AfterUpdate("unknown", std::vector<double>{1});
+  series.AfterUpdate("a", "", std::vector<double>{3, 4.5});
+  series.AfterUpdate("zero", "", std::vector<double>{1, 1});
+  series.AfterUpdate("unknown", "", std::vector<double>{1});
   series.Send(2);
   EXPECT_THAT(Points(), ElementsAre(Pair("2 min,max,mean,norm,nan update_ratio/a", 0.1)));
+}
+
+TEST_F(TensorSeriesTest, AShardSaysWhatTheWholesRatioIsMadeOf) {
+  OpenWith();
+  TensorSeries& series = recorder_->series();
+  series.BeforeUpdate("a", {3, 4});
+  series.AfterUpdate("a", ".shard(2/4@0-1)", std::vector<double>{3, 5});
+  series.Send(2);
+  const std::string shard = "2 min,max,mean,norm,nan update_ratio/a.shard(2/4@0-1)";
+  EXPECT_THAT(Points(), ElementsAre(Pair(shard + ":change", DoubleEq(std::sqrt(0.5))),
+                                    Pair(shard + ":before", DoubleEq(std::sqrt(12.5)))));
 }
 
 TEST_F(TensorSeriesTest, HowElementsAreSpreadIsANumberBesideEachTensor) {

@@ -144,8 +144,8 @@ void Agent::BeforeUpdate(const std::string& name, const py::object& tensor) {
   recorder_->series().BeforeUpdate(name, SampleTensor(tensor));
 }
 
-void Agent::AfterUpdate(const std::string& name, const py::object& tensor) {
-  recorder_->series().AfterUpdate(name, SampleTensor(tensor));
+void Agent::AfterUpdate(const std::string& name, const std::string& shard, const py::object& tensor) {
+  recorder_->series().AfterUpdate(name, shard, SampleTensor(tensor));
 }
 
 void Agent::SetPhase(const std::string& phase) {

@@ -67,7 +67,7 @@ class Agent {
   void ReadSeries(const std::string& name, const pybind11::object& tensor);
   // Around the update of a parameter: TensorSeries::BeforeUpdate.
   void BeforeUpdate(const std::string& name, const pybind11::object& tensor);
-  void AfterUpdate(const std::string& name, const pybind11::object& tensor);
+  void AfterUpdate(const std::string& name, const std::string& shard, const pybind11::object& tensor);
   void AddSeries(const std::string& name, double value) { recorder_->series().Add(name, value); }
   void SendSeries(uint32_t step) { recorder_->series().Send(step); }
   void ForgetSeries() { recorder_->series().Forget(); }
@@ -132,7 +132,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("log", &Derived::Log, py::arg("step"), py::arg("values"))
       .def("read_series", &Derived::ReadSeries, py::arg("name"), py::arg("tensor"))
       .def("before_update", &Derived::BeforeUpdate, py::arg("name"), py::arg("tensor"))
-      .def("after_update", &Derived::AfterUpdate, py::arg("name"), py::arg("tensor"))
+      .def("after_update", &Derived::AfterUpdate, py::arg("name"), py::arg("shard"), py::arg("tensor"))
       .def("log_tokens", &Derived::LogTokens, py::arg("step"), py::arg("request"), py::arg("tokens"),
            py::arg("logprobs"))
       .def("end_response", &Derived::EndResponse, py::arg("step"), py::arg("request"))

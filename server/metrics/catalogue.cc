@@ -177,7 +177,8 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kResponseTokens, "msprobe_response_tokens_total", MetricType::kCounter, "tokens", "run,kind",
      "Tokens of replies that came; kind is judged, or tokens_alone: they have no log-probabilities."},
     {Metric::kRulesSkipped, "msprobe_rules_skipped_total", MetricType::kCounter, "parts", "what",
-     "What rules did not see because they were behind; what is scalars or responses (batches), or steps."},
+     "What rules did not see: scalars or responses (batches) and steps, because they were behind; shards (steps of a "
+     "tensor), because a rank did not send its own."},
     {Metric::kCheckVerdicts, "msprobe_check_verdicts_total", MetricType::kCounter, "calls", "run,verdict",
      "Calls that were checked while their run goes on (task check), by the worst verdict of their outputs."},
     {Metric::kCheckOldest, "msprobe_check_oldest_unchecked_seconds", MetricType::kGauge, "seconds", "run",

@@ -138,6 +138,11 @@ absl::Status RuleWatch::LookAtScalars(const std::string& session, const std::vec
   uint32_t step = 0;
   for (const ScalarPoint& point : points) step = std::max(step, point.step);
   (*rules)->NoteStep(rank, step, store_->Now());
+  if (const std::vector<std::string> given_up = (*rules)->TakeGivenUp(); !given_up.empty()) {
+    metrics_->Add(Metric::kRulesSkipped, static_cast<double>(given_up.size()), {"shards"});
+    LogWarning("rules of run {} did not see {} steps of tensors; {}", (*row)->hello().run(), given_up.size(),
+               given_up.front());
+  }
   return Keep(**row, **rules, nullptr);
 }
 

@@ -28,7 +28,8 @@ namespace msprobe::server {
 // 3. The kMaxRuns runs that were seen last are remembered. Of others, and after a restart of the server, watches begin
 //    anew; alarms do not.
 // 4. Imported runs are ignored, because nobody is to be woken for them.
-// 5. An alarm ends with its episode, and with the last open session of its run.
+// 5. What rules did not see because a shard was missing is counted as skipped, and logged.
+// 6. An alarm ends with its episode, and with the last open session of its run.
 // Threads: any.
 class RuleWatch : public StepMonitor {
  public:

@@ -103,6 +103,47 @@ TEST_F(RuleWatchTest, AnAlarmHasItsEvidence) {
   EXPECT_EQ(metrics_.Value(Metric::kAlarms, {"job", "not-finite"}), 1);
 }
 
+// A rank of two, each of which has half of a weight.
+ScriptedAgent Half(uint32_t rank) { return ScriptedAgent(Cat("half ", rank), "job", rank); }
+constexpr char kHalf[] = "w.parameters_grad.reduced.shard(4/8@0-1):norm";
+
+TEST_F(RuleWatchTest, AShardedTensorIsWatchedAsAWhole) {
+  SetRules(R"({"rules": [{"name": "explodes", "exploding": {"limit": 4.5}}]})");
+  ScriptedAgent first = Half(0), second = Half(1);
+  for (uint32_t step = 0; step < 4; ++step) first.Log(step, {{kHalf, 3}});
+  Send(first);
+  EXPECT_THAT(Shown(), IsEmpty()) << "the other rank's shards have not come";
+  for (uint32_t step = 0; step < 4; ++step) second.Log(step, {{kHalf, step < 2 ? 1 : 4}});
+  Send(second);
+  EXPECT_THAT(Shown(), ElementsAre("explodes w.parameters_grad.reduced:norm step 2 rank0 x2"));
+  EXPECT_EQ(All()[0].value(), 5);
+  EXPECT_EQ(All()[0].ranks_size(), 1);
+  EXPECT_THAT(All()[0].recent_value(),
+              ElementsAre(testing::DoubleEq(std::sqrt(10)), testing::DoubleEq(std::sqrt(10)), 5));
+}
+
+TEST_F(RuleWatchTest, WholesOfARestartedJobAreWatchedAnew) {
+  SetRules(R"({"rules": [{"name": "stands-still", "series": "w.*", "unchanged": {"patience": 2}}]})");
+  ScriptedAgent first = Half(0), second = Half(1);
+  Send(first.Log(8, {{kHalf, 3}}).Log(9, {{kHalf, 3}}));
+  Send(second.Log(8, {{kHalf, 4}}).Log(9, {{kHalf, 4}}));
+  ScriptedAgent first_again("again 0", "job", 0), second_again("again 1", "job", 1);
+  Send(first_again.Log(5, {{kHalf, 3}}));
+  Send(second_again.Log(5, {{kHalf, 4}}));
+  EXPECT_THAT(Shown(), IsEmpty());
+}
+
+TEST_F(RuleWatchTest, AStepThatARankLacksIsGivenUpWhenALaterOneIsWhole) {
+  SetRules(R"({"rules": [{"name": "explodes", "exploding": {"limit": 4.5}}]})");
+  ScriptedAgent first = Half(0), second = Half(1);
+  for (uint32_t step = 0; step < 4; ++step) first.Log(step, {{kHalf, 3}});
+  second.Log(3, {{kHalf, 4}});
+  Send(second);
+  Send(first);
+  EXPECT_THAT(Shown(), ElementsAre("explodes w.parameters_grad.reduced:norm step 3 rank0 x1"));
+  EXPECT_EQ(metrics_.Value(Metric::kRulesSkipped, {"shards"}), 3);
+}
+
 core::SampledToken OfLoop(uint32_t i) {
   return {.id = i % 8, .has_logprobs = true, .top1 = i % 8 == 0 ? -0.15 : -0.01, .mass = 1};
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <tuple>
 
+#include "absl/strings/str_join.h"
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
@@ -104,20 +105,64 @@ RunRules::Session& RunRules::SessionOf(const std::string& session, uint32_t rank
   return sessions_[session];
 }
 
+RunRules::Scalar& RunRules::ScalarOf(Session& of, const std::string& session, const std::string& name) {
+  ScalarSeries::Entry* found = of.scalars.Find(name);
+  if (found == nullptr) {
+    Scalar made = MakeScalar({.name = name, .session = session, .rank = of.rank});
+    found = &*of.scalars.by_name.emplace(name, std::move(made)).first;
+    of.scalars.CameNext(found);
+  }
+  return found->second;
+}
+
+RunRules::Scalar RunRules::MakeScalar(const WatchedSeries& of) {
+  Scalar scalar;
+  const std::optional<ShardName> shard = ShardName::Of(of.name);
+  if (!shard.has_value() || WholeStatistics(shard->statistic).empty()) {
+    scalar.series = MakeSeries(of, false, false);
+    return scalar;
+  }
+  auto& [group, tensors] = *groups_.try_emplace(std::string(shard->group)).first;
+  std::unique_ptr<ShardJoin>& join = tensors.joins[Cat(shard->tensor, "/", shard->whole)];
+  if (join == nullptr) join = std::make_unique<ShardJoin>(*shard);
+  scalar.shard = std::make_unique<Shard>(Shard{
+      .join = join.get(), .group = &group, .statistic = std::string(shard->statistic), .elements = shard->elements});
+  return scalar;
+}
+
 void RunRules::LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points,
                              absl::Time now) {
   Session& of = SessionOf(session, rank);
   for (const ScalarPoint& point : points) {
-    ScalarSeries::Entry* found = of.scalars.Find(point.series);
-    if (found == nullptr) {
-      const WatchedSeries watched{.name = point.series, .session = session, .rank = rank};
-      found = &*of.scalars.by_name.emplace(point.series, MakeSeries(watched, false, false)).first;
-      of.scalars.CameNext(found);
-    }
-    if (found->second == nullptr) continue;
-    Look(*found->second, {.rank = rank, .step = point.step, .position = kScalarPosition, .now = now}, point.value);
+    const Scalar& scalar = ScalarOf(of, session, point.series);
+    const Place place{.rank = rank, .step = point.step, .position = kScalarPosition, .now = now};
+    if (scalar.series != nullptr) Look(*scalar.series, place, point.value);
+    if (scalar.shard != nullptr) LookAtShard(*scalar.shard, place, point.value);
   }
 }
+
+void RunRules::LookAtShard(const Shard& shard, const Place& place, double value) {
+  ShardGroup& group = groups_.at(*shard.group);
+  const auto wholes = shard.join->Add(shard.statistic, place.rank, shard.elements, place.step, value);
+  for (const ShardJoin::GivenUp& each : shard.join->TakeGivenUp()) {
+    std::vector<std::string> missing;
+    for (uint32_t rank : each.missing) missing.push_back(RankName(RankOfCode(rank)));
+    given_up_.push_back(
+        Cat(shard.join->tensor(), " at step ", each.step, " lacks the shards of ", absl::StrJoin(missing, ", ")));
+  }
+  if (wholes.empty()) return;
+  Place of_whole = place;
+  of_whole.rank = shard.join->first_rank();
+  if (place.step < group.last_step) group.wholes = Session();  // the job was restarted
+  group.wholes.rank = of_whole.rank;
+  group.last_step = place.step;
+  for (const ShardJoin::Point& whole : wholes) {
+    const Scalar& scalar = ScalarOf(group.wholes, *shard.group, whole.series);
+    if (scalar.series != nullptr) Look(*scalar.series, of_whole, whole.value);
+  }
+}
+
+std::vector<std::string> RunRules::TakeGivenUp() { return std::exchange(given_up_, {}); }
 
 void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table,
                              absl::Time now) {

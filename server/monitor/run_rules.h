@@ -17,6 +17,7 @@
 #include "server/analysis/table/step_table.h"
 #include "server/ingest/session/events.h"
 #include "server/monitor/rules/rule.h"
+#include "server/monitor/shard_join.h"
 #include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
@@ -31,7 +32,9 @@ namespace msprobe::server {
 // 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
 // 4. Of all sessions together the kMostReplies replies that had a token last are remembered.
 // 5. A doubtful offence counts once a firm one of the same rule and rank is at its step or the next one.
-// 6. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// 6. Of a tensor that ranks have shards of (ShardName) they see the whole, as a series of the first rank of its group,
+//    once all shards of a step have come. Its watches begin anew when its steps do.
+// 7. not_finite looks at a tensor's norm alone, which is finite only if every element is.
 // Threads: one at a time.
 class RunRules {
  public:
@@ -59,6 +62,8 @@ class RunRules {
                                                    const std::vector<ResponseToken>& tokens, absl::Time now);
   // The rank has come to a step: what has had no offence for kQuiet steps on any of its ranks has ended.
   void NoteStep(uint32_t rank, uint32_t step, absl::Time now);
+  // What rules did not see of tensors because shards were missing: one sentence for each step, since the last call.
+  std::vector<std::string> TakeGivenUp();
   // The alarms that are new, have ended, or show another offence or more of them, since the last call.
   struct Changed {
     v1::Alarm* alarm = nullptr;  // valid until the next call of a method
@@ -90,11 +95,22 @@ class RunRules {
     std::vector<std::pair<size_t, std::unique_ptr<SeriesWatch>>> watches;  // by number of the rule
     Recent recent;
   };
+  // The shard that a series is of.
+  struct Shard {
+    ShardJoin* join = nullptr;
+    const std::string* group = nullptr;  // key of groups_
+    std::string statistic;
+    uint64_t elements = 0;
+  };
+  struct Scalar {
+    std::unique_ptr<Series> series;  // null: no rule takes it, or it is a shard's
+    std::unique_ptr<Shard> shard;    // null: it is none of a shard
+  };
   // The series of a session's scalars. Programs log the same names in the same order, so the name that came behind the
   // last one the time before is looked at first: only where it is another one is it searched for.
   struct ScalarSeries {
-    absl::node_hash_map<std::string, std::unique_ptr<Series>> by_name;  // null: no rule takes it
-    using Entry = std::pair<const std::string, std::unique_ptr<Series>>;
+    absl::node_hash_map<std::string, Scalar> by_name;
+    using Entry = std::pair<const std::string, Scalar>;
     std::vector<Entry*> order;
     size_t next = 0;  // of order
 
@@ -119,6 +135,12 @@ class RunRules {
     ScalarSeries scalars;
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;  // by golden run and parameter
     absl::flat_hash_map<std::string, std::unique_ptr<Tensor>> tensors;
+  };
+  // The tensors that one group of ranks has shards of.
+  struct ShardGroup {
+    Session wholes;
+    uint32_t last_step = 0;                                              // that was looked at
+    absl::flat_hash_map<std::string, std::unique_ptr<ShardJoin>> joins;  // by tensor and elements
   };
   struct Episode {
     v1::Alarm alarm;  // number 0: the rule has raised none
@@ -145,6 +167,10 @@ class RunRules {
   };
 
   Session& SessionOf(const std::string& session, uint32_t rank);
+  // Of a session, or of what stands in for one.
+  Scalar& ScalarOf(Session& of, const std::string& session, const std::string& name);
+  Scalar MakeScalar(const WatchedSeries& of);
+  void LookAtShard(const Shard& shard, const Place& place, double value);
   std::unique_ptr<Series> MakeSeries(const WatchedSeries& of, bool is_norm, bool is_tensor);
   std::unique_ptr<Tensor> MakeTensor(std::string_view name, const std::string& session, uint32_t rank);
   using ReplyKey = std::pair<std::string, std::string>;  // session and request
@@ -165,6 +191,8 @@ class RunRules {
   bool wants_tensors_ = false;               // a rule other than not_finite may take a tensor's statistic
   bool wants_overflow_ = false;              // not_finite is among them
   absl::flat_hash_map<std::string, Session> sessions_;
+  absl::node_hash_map<std::string, ShardGroup> groups_;     // by ranks
+  std::vector<std::string> given_up_;                       // not taken yet
   std::vector<Episode> episodes_;                           // of rules_
   std::vector<std::unique_ptr<Episode>> ended_;             // not taken yet
   std::vector<std::unique_ptr<Episode>> taken_;             // by the last TakeChanged, of those that have ended

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/analysis/series/sharded_step.h"
 #include "server/format/storage/key.h"
 #include "server/store/session_order.h"
 
@@ -37,8 +38,13 @@ absl::Status SeriesPartsHere(const Store& store, const shards::ReadSeriesRequest
   auto names = store.scalars().ReadNames(run->number());
   if (!names.ok()) return names.status();
   if (!request.name_glob().empty()) {
-    std::erase_if(*names,
-                  [&](const auto& name) { return fnmatch(request.name_glob().c_str(), name.second.c_str(), 0) != 0; });
+    const auto fits = [&](const std::string& name) {
+      return fnmatch(request.name_glob().c_str(), name.c_str(), 0) == 0;
+    };
+    std::erase_if(*names, [&](const auto& name) {
+      const std::vector<std::string> wholes = WholesOf(name.second);
+      return !fits(name.second) && std::none_of(wholes.begin(), wholes.end(), fits);
+    });
   }
   if (names->empty()) return absl::OkStatus();
   auto sessions = store.catalogue().Sessions(run->number());

@@ -8,6 +8,7 @@
 #include "server/format/cat.h"
 #include "server/shards/missing_shards.h"
 #include "server/shards/series_parts.h"
+#include "server/shards/whole_series.h"
 
 namespace msprobe::server {
 namespace {
@@ -59,13 +60,16 @@ absl::StatusOr<SeriesByName> ReadSeriesOf(const Shards& shards, const SeriesQues
     });
   }
   SeriesByName series;
+  WholeSeries wholes;
   for (const shards::SeriesPart& part : parts) {
     std::vector<SeriesPoint>& points = series[{part.name(), part.rank()}];
     for (int i = 0; i < std::min(part.step_size(), part.value_size()); ++i) {
       points.push_back({part.step(i), part.value(i)});
     }
+    wholes.Note(part.name(), part.opened_unix_us());
   }
   for (auto& [name, points] : series) SortPoints(points);
+  wholes.Join(question.name_glob, series);
   return series;
 }
 

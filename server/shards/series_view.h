@@ -13,7 +13,8 @@
 namespace msprobe::server {
 
 // The scalar series of a run over all of its shards, by name and RankCode, each in order of step. Of sessions of one
-// rank that have the same step, the one that began last is shown.
+// rank that have the same step, the one that began last is shown. Of a tensor that ranks have shards of (ShardName) the
+// whole is shown: WholeSeries.
 using SeriesByName = std::map<std::pair<std::string, uint32_t>, std::vector<SeriesPoint>>;
 
 struct SeriesQuestion {

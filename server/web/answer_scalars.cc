@@ -1,12 +1,13 @@
 #include <set>
 #include <string>
 
+#include "server/shards/whole_series.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 
 // The names of the scalars that the run's program logged: ["loss", ...]. Each is a tensor to AnswerTrend. Of a cluster
-// those that this server has.
+// those that this server has. Of a sharded tensor the whole's, and a shard's where that gives no whole.
 absl::Status AnswerScalars(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   if (!run.ok()) return run.status();
@@ -19,7 +20,7 @@ absl::Status AnswerScalars(const WebContext& context, const WebQuery& query, Jso
     for (auto& [id, name] : *series) names.insert(std::move(name));
   }
   json.StartArray();
-  for (const std::string& name : names) json.Text(name);
+  for (const std::string& name : ShownNames(names)) json.Text(name);
   json.EndArray();
   return absl::OkStatus();
 }

@@ -120,13 +120,17 @@ def test_select_chooses_modules_and_parameters(watched):
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "chosen = Linear & under('0') & (depth <= 2) & ~name('*.2')\n"
         'assert str(chosen) == \'(((Linear & under("0")) & depth(<=2)) & ~name("*.2"))\'\n'
-        "msprobe.watch(model, optimizer, config_path=sys.argv[1], rank_id=0, select=chosen)\n"
+        "msprobe.watch(\n"
+        "    model, optimizer, config_path=sys.argv[1], rank_id=0, select=chosen, model_series=['weights']\n"
+        ")\n"
         "model(torch.ones(2, 4)).sum().backward()\n"
         "optimizer.step()\n"
     )
     run([sys.executable, program, watched.config("selected", {"ops": ["norm"]})])
-    names = {re.match(r"\d[.\d]*\.(weight|bias)", name)[0] for name in watched.series("selected", "*.parameter:*")}
+    found = watched.series("selected", "*.parameter:*")
+    names = {re.match(r"\d[.\d]*\.(weight|bias)", name)[0] for name in found}
     assert names == {"0.0.weight", "0.0.bias"}
+    assert "0.0.weight.parameter:stable_rank" in found, "model_series is an argument, too"
     with Client(watched.address) as client:
         (step,) = client.steps("selected")
         records = {record.full_name for record in client.records("selected", step=step.step, rank=0)}

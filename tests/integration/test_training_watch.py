@@ -38,6 +38,15 @@ class Trained:
         done = run([sys.executable, PROGRAM, "--config", config, *arguments], timeout=120)
         return done.stdout
 
+    def train_ranks(self, kind, **section):
+        """Two of them. The norms that the first one prints, step by step."""
+        config = self.config(kind, {"activations": 0} | section)
+        command = [sys.executable, PROGRAMS / "watched_ranks.py", config, kind]
+        with launched(2, command, self.directory, kind) as ranks:
+            for program in ranks:
+                program.finish(100)
+            return [float(norm) for norm in re.findall(r"norm (.*)", ranks[0].output)]
+
     def series(self, run_name, name="*"):
         with Client(self.address) as client:
             return {series.name: series for series in client.monitor.series(run_name, name)}
@@ -147,16 +156,6 @@ def test_gradients_are_without_the_factor_of_a_scaler(trained):
     assert trained.alarms("scaled") == []
 
 
-def train_on_two_ranks(trained, kind):
-    """The norms that the first rank prints, step by step."""
-    config = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0})
-    command = [sys.executable, PROGRAMS / "watched_ranks.py", config, kind]
-    with launched(2, command, trained.directory, kind) as ranks:
-        for program in ranks:
-            program.finish(100)
-        return [float(norm) for norm in re.findall(r"norm (.*)", ranks[0].output)]
-
-
 def of_ranks(trained, kind, name):
     with Client(trained.address) as client:
         found = {series.rank: series.values for series in client.monitor.series(kind, name)}
@@ -164,7 +163,7 @@ def of_ranks(trained, kind, name):
 
 
 def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
-    norms = train_on_two_ranks(trained, "ddp")
+    norms = trained.train_ranks("ddp", ops=["mean", "norm"])
     assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*:bytes") == [(24.0,) * 3] * 2
     assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*.output:mean") == [(2.0,) * 3] * 2
     first, second = of_ranks(trained, "ddp", "0.weight.parameters_grad.unreduced:mean")
@@ -174,15 +173,62 @@ def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
     assert of_ranks(trained, "ddp", "0.weight.parameter:norm")[0] == pytest.approx(norms, rel=1e-6)
 
 
-def test_a_shard_has_the_statistics_of_its_rank(trained):
-    norms = train_on_two_ranks(trained, "fsdp")
-    shards = of_ranks(trained, "fsdp", "0.weight.parameter:norm")
-    assert [sum(norm**2 for norm in step) ** 0.5 for step in zip(*shards, strict=True)] == pytest.approx(
-        norms, rel=1e-6
-    )
-    for name in ("parameters_grad.reduced", "exp_avg_sq"):
-        assert len(of_ranks(trained, "fsdp", f"0.weight.{name}:norm")) == 2, name
-    assert of_ranks(trained, "fsdp", "*.unreduced:norm") == []
+REDUCED = ["max", "min", "mean", "norm", "variance", "rms", "abs_max", "range", "zero_share", "nan"]
+
+
+@pytest.fixture(scope="module")
+def sharded(trained):
+    """Two ranks of FSDP2, and the same training in one process."""
+    trained.train_ranks("fsdp", ops=[*REDUCED, "kurtosis"])
+    config = trained.config("alone", {"ops": [*REDUCED, "kurtosis"], "activations": 0})
+    run([sys.executable, PROGRAMS / "watched_ranks.py", config, "alone"], timeout=100)
+    return trained
+
+
+def test_shards_give_the_statistics_of_the_whole(sharded):
+    """The last bias has one element, so its other shard is empty; the first weight has 17 and 16 rows."""
+    whole = sharded.series("alone")
+    reduced = {name: of for name, of in sharded.series("fsdp").items() if ".shard(" not in name}
+    assert set(reduced) == {name for name in whole if not name.endswith(":kurtosis")}
+    assert {of.rank for of in reduced.values()} == {next(iter(whole.values())).rank}
+    for name, of in reduced.items():
+        size = max(map(abs, whole[f"{name.rpartition(':')[0]}:rms"].values)) if ":" in name else 1
+        size *= size if name.endswith(":variance") else 1
+        assert of.steps == whole[name].steps, name
+        assert of.values == pytest.approx(whole[name].values, rel=1e-3, abs=1e-4 * size), name
+
+
+def test_what_cannot_be_reduced_stays_with_its_rank(sharded):
+    shards = sharded.series("fsdp", "0.weight.parameter.*")
+    assert set(shards) == {
+        "0.weight.parameter.shard(136/264@0-1):kurtosis",
+        "0.weight.parameter.shard(128/264@0-1):kurtosis",
+    }
+    named = sharded.series("fsdp", "0.weight.parameter.shard(*:norm")
+    assert len(named) == 2, "and shards are there where they are named"
+
+
+def test_rules_see_the_whole_of_shards_once(sharded):
+    """The same alarms as of the training in one process."""
+
+    def told(alarm):
+        named = sorted([alarm["series"], *alarm["others"]])  # which shards come last decides who is first
+        return alarm["rule"], alarm["step"], alarm["rank"], alarm["offences"], named
+
+    alarms = sharded.alarms("fsdp")
+    assert sorted(map(told, alarms)) == sorted(map(told, sharded.alarms("alone")))
+    (exploding,) = (each for each in alarms if each["rule"] == "exploding")
+    assert (exploding["step"], exploding["offences"], exploding["ranks"]) == (2, 4, ["rank0"])
+
+
+def test_moments_of_a_zero_optimizer_come_from_the_ranks_that_have_them(trained):
+    trained.train_ranks("zero", ops=["norm"])
+    with Client(trained.address) as client:
+        moments = [(series.name, series.rank) for series in client.monitor.series("zero", "*.exp_avg:norm")]
+    assert {name for name, _ in moments} == {
+        f"{layer}.{kind}.exp_avg:norm" for layer in (0, 2) for kind in ("weight", "bias")
+    }
+    assert len(moments) == 4 and len({rank for _, rank in moments}) == 2, "each from one of both"
 
 
 def example(name):
@@ -233,7 +279,7 @@ def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-            debugger.log({"loss": 1.0})
+            debugger.log({"loss": 1.0, "w.shard(1/2@0-1):norm": 3.0})
             debugger.step()
         debugger.stop()
     """)
@@ -243,3 +289,4 @@ def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
     assert trained.series("own", "loss").popitem()[1].steps == tuple(range(7))
     with Client(trained.address) as client:
         assert [step.step for step in client.steps("own")] == [0, 3, 6]
+    assert set(trained.series("own", "w*")) == {"w.shard(1/2@0-1):norm"}, "the other rank has sent nothing"

@@ -60,6 +60,12 @@ def test_mindspore_dumps_its_kernels_and_they_are_asked_like_every_record(case, 
     )
     assert told["task"].startswith("task is 'structure'; at level L2 it should be one of")
     assert told["device"] == "device is 'npu'; it should be one of ['host', 'device']"
+    assert told["schedule"] == (
+        "schedule is {'wait': 1, 'active': 1}; at level L2 MindSpore chooses what it dumps, by step, a list of steps"
+    )
+    assert (
+        told["select"] == "select is 'Linear'; at level L2 MindSpore chooses what it dumps, by list, names of kernels"
+    )
     assert told["summary"].startswith("summary_mode is ['median']; at level L2 it should be")
 
     with Client(data_dir=tmp_path / "data", create=True) as client:

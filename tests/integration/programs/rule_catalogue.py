@@ -2,12 +2,14 @@
 
 A run's options are those of Training in rule_runs.py. An illness also has:
   plant  what is done to it, a function of rule_runs.py
-  at     the first step that shows it to one who knows what to look for
+  at     the first step that it is done at
+  shown  the first step that shows it to one who knows what to look for, if that is not `at`
   rule   whose alarm is due, at most ALLOWED steps later; no alarm is earlier than `at`
+  golden whether the run is held against a healthy one, NAME-golden, which is trained before
   rank   whom the alarm names, of a run with several ranks
 """
 
-ALLOWED = 3  # steps behind `at`
+ALLOWED = 3  # steps behind `shown`
 
 HEALTHY = {
     "mlp-sgd": {"net": "mlp", "optimizer": "sgd", "lr": 0.1},
@@ -61,6 +63,9 @@ RULES = [
     {"name": "lr-too-large-for-loss", "expression": {"if": 'lr > 0.02 and "also/loss" > 0.1'}},
     {"name": "embedding-explodes", "series": "*embed*.reduced:norm", "scalars_only": True, "exploding": {}},
     {"name": "straggler", "straggler": {}},
+    {"name": "stands-still", "series": "stalled", "not_decreasing": {"patience": 20}},
+    {"name": "experts-die", "series": "*.dead_experts", "expert_collapse": {"dead": 1}},
+    {"name": "signs-like-golden", "sign_drop": {"golden": "mlp-signs-flip-golden"}},
 ]
 
 ILL = {
@@ -166,5 +171,30 @@ ILL = {
         "steps": 30,
         "rule": "straggler",
         "rank": 1,
+    },
+    "mlp-loss-stalls": {
+        "net": "mlp",
+        "log_as": "stalled",
+        "plant": "loss_constant",
+        "at": 20,
+        "shown": 40,
+        "rule": "stands-still",
+    },
+    "moe-overfits": {
+        "net": "moe",
+        "lr": 3e-3,
+        "validated": True,
+        "plant": "validation_doubles",
+        "at": 40,
+        "rule": "overfit",
+    },
+    "moe-experts-die": {"net": "moe", "plant": "two_experts", "at": 40, "rule": "experts-die"},
+    "mlp-signs-flip": {
+        "net": "mlp",
+        "task": "grad_probe",
+        "golden": True,
+        "plant": "flipped_signs",
+        "at": 40,
+        "rule": "signs-like-golden",
     },
 }

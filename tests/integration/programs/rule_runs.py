@@ -135,6 +135,8 @@ class Training:
             if self.net == "moe":
                 shares = found.router_logits[0].detach().float().softmax(-1)
                 self.extra["layers.0.router_entropy:mean"] = entropy(shares)
+                chosen = shares.topk(2).indices.unique().numel()
+                self.extra["layers.0.dead_experts"] = shares.shape[-1] - chosen
             logits = found.logits
         else:
             logits = self.model(inputs)
@@ -172,6 +174,7 @@ class Training:
             self.moment("loss")
             self.scaler.scale(self.loss).backward()
         self.moment("gradients")
+        worse = self.extra.pop("validation", 1.0)
         scalars = {"loss": self.loss.item(), "lr": self.optimizer.param_groups[0]["lr"], **self.extra}
         if "clip" in self.options:
             self.scaler.unscale_(self.optimizer)
@@ -179,7 +182,7 @@ class Training:
             scalars["grad_norm"] = norm.item()
         if self.options.get("validated") or self.options.get("memorises"):
             with torch.no_grad():
-                scalars["val/loss"] = self.loss_of(self.draw()).item()
+                scalars["val/loss"] = self.loss_of(self.draw()).item() * worse
             scalars["train/loss"] = self.loss.item()
         if "features" in self.options:
             scalars[self.options["features"]] = self.batch[0].float().abs().mean().item()
@@ -198,7 +201,10 @@ class Training:
         import msprobe
         from msprobe.pytorch import PrecisionDebugger
 
-        msprobe.watch(self.model, self.optimizer, config_path=config, rank_id=self.rank)
+        if self.options.get("task") == "grad_probe":
+            PrecisionDebugger(config).monitor(self.model)
+        else:
+            msprobe.watch(self.model, self.optimizer, config_path=config, rank_id=self.rank)
         while self.step < self.steps:
             self.train_step()
             if barrier is not None:
@@ -387,7 +393,26 @@ def short_batch(training):
 
 @plant("loss")
 def loss_constant(training):
-    training.extra["observed"] = 2.0
+    training.extra["observed"] = 0.01
+
+
+@plant("loss")
+def validation_doubles(training):
+    training.extra["validation"] = 2.0
+
+
+@plant("batch", steps=1)
+def two_experts(training):
+    """One feature is large of every token, and the router looks at nothing else."""
+    training.model.get_input_embeddings().weight.data[:, 0] = 10
+    gate = next(each for name, each in training.model.named_parameters() if "mlp.gate.weight" in name)
+    gate.data.zero_()
+    gate.data[:, 0] = torch.tensor([2.0, 1.0, -1.0, -2.0])
+
+
+@plant("gradients")
+def flipped_signs(training):
+    first_parameter(training).grad.neg_()
 
 
 @plant("batch")
@@ -398,9 +423,10 @@ def slow(training):
 
 def run(directory, address, name, options, rank, barrier):
     config = directory / f"{name}.{rank}.json"
-    fields = {"task": "monitor", "dump_path": str(directory / "dump"), "server": address, "run": name}
-    section = {"activations": options.get("activations", 0)}
-    config.write_text(json.dumps(fields | {"monitor": section}))
+    task = options.get("task", "monitor")
+    fields = {"task": task, "dump_path": str(directory / "dump"), "server": address, "run": name}
+    section = {"activations": options.get("activations", 0)} if task == "monitor" else {}
+    config.write_text(json.dumps(fields | {task: section}))
     Training(options, rank).train(str(config), barrier)
 
 
@@ -415,8 +441,13 @@ def main():
         import transformers.models.qwen2_moe.modeling_qwen2_moe  # noqa: F401
 
     failed = False
+    runs = []
     for name in names:
-        options, began, children = group[name], time.monotonic(), []
+        if group[name].get("golden"):
+            runs.append((f"{name}-golden", {key: of for key, of in group[name].items() if key != "plant"}))
+        runs.append((name, group[name]))
+    for name, options in runs:
+        began, children = time.monotonic(), []
         ranks = options.get("ranks", 1)
         barrier = multiprocessing.get_context("fork").Barrier(ranks) if ranks > 1 else None
         for rank in range(ranks):

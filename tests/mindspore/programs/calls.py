@@ -220,6 +220,8 @@ def kernels(out):
         "task": {"task": "structure"},
         "device": {"task": "statistics", "statistics": {"device": "npu"}},
         "summary": {"task": "statistics", "statistics": {"summary_mode": ["median"]}},
+        "schedule": {"task": "statistics", "schedule": {"wait": 1, "active": 1}},
+        "select": {"task": "statistics", "select": "Linear"},
     }
     files = {name: told(name, **fields) for name, fields in asked.items()}
     ms.set_context(jit_level="O2")

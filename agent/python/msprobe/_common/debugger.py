@@ -130,6 +130,10 @@ class Debugger:
                     f"{self.framework} another one"
                 )
 
+    def _give(self, **fields: Any) -> None:
+        self._followed.give(fields)
+        self.config = self._followed.config
+
     def _tell_warnings(self) -> None:
         for text in self._untold:
             log.warning(text)

@@ -38,6 +38,11 @@ class FollowedConfig:
         """Somebody asks for it while the program runs."""
         self.enabled = on
 
+    def give(self, fields: Mapping[str, Any]) -> None:
+        """Values of fields that the program gives, before anything is sent. MsprobeError: nothing changes."""
+        text = self._file.with_fields(self._text, fields)
+        self.config, self._text = self._file.parse(text), text
+
     def change(self, fields: Mapping[str, Any]) -> list[str]:
         """Somebody asks for other values of fields. Returns what else is to be said. MsprobeError: nothing changes."""
         text = self._file.with_fields(self._changed or self._text, fields)

@@ -40,6 +40,8 @@ _CATEGORIES = (
     "hash",
     "md5",
 )
+# What L2 does not know, and what it has instead.
+_INSTEAD = {"schedule": "step, a list of steps", "select": "list, names of kernels"}
 # Up to here md5 is a category of its own; later it is a kind of hash.
 _LAST_WITH_MD5 = (2, 7, 0)
 
@@ -57,6 +59,11 @@ class KernelConfigFile(ConfigFile):
         asked = self.asked(text)
         if not _is_asked(asked):
             return super().parse(text, dump_path)
+        for name, instead in _INSTEAD.items():
+            if asked.get(name):
+                raise MsprobeError(
+                    f"{name} is {asked[name]!r}; at level L2 MindSpore chooses what it dumps, by {instead}"
+                )
         section = _section(asked)
         fields = {name: value for name, value in asked.items() if not isinstance(value, dict)}
         fields |= {"level": "L1", "task": "statistics"}

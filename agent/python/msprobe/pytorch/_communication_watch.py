@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from msprobe._common import log
+from msprobe._common.contained import Contained
 from msprobe._common.swaps import AttributeSwap, CodeSwap, Swap
 from msprobe.pytorch._communication import OPERATIONS
 
@@ -38,7 +38,7 @@ class CommunicationWatch:
         self._observer, self._inner = observer, inner
         self._inside = threading.local()
         self._waits: dict[Any, Callable[[], None]] = {}  # by Work
-        self._failed = False
+        self._contain = Contained("communication is watched")
         self._swaps: list[Swap] = []
         for name in operations if dist.is_available() else ():
             if isinstance(function := getattr(dist, name, None), types.FunctionType):
@@ -88,15 +88,6 @@ class CommunicationWatch:
             return result
 
         return wait
-
-    def _contain(self, show: Callable[[], None]) -> None:
-        if self._failed:
-            return
-        try:
-            show()
-        except Exception as error:
-            self._failed = True
-            log.warning(f"communication is watched no more: {type(error).__name__}: {error}")
 
 
 def call_site() -> str:

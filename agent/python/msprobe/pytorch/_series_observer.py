@@ -11,7 +11,8 @@ import torch
 from msprobe import _agent
 from msprobe.pytorch._communication import carried
 from msprobe.pytorch._communication_watch import CommunicationWatch, call_site
-from msprobe.pytorch._training_watch import TrainingWatch, local, model_itself
+from msprobe.pytorch._shards import local, shard_of
+from msprobe.pytorch._training_watch import TrainingWatch, model_itself
 from msprobe.pytorch.model_series.series import ModelSeries
 
 _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
@@ -53,6 +54,7 @@ class TrainingSeries:
             place = ".".join(part for part in ("Module", prefix.rstrip("."), name, type(module).__name__) if part)
             for parameter in module.parameters(recurse=False):
                 self._places.setdefault(parameter, place)
+                shard_of(parameter)  # it runs operators once, which a step would capture
         self._watch.add_model((prefix + name, parameter) for name, parameter in inner.named_parameters())
         if self._of_model is not None:
             self._of_model.add((f"{prefix}{name}".rstrip("."), module) for name, module in inner.named_modules())
@@ -104,9 +106,9 @@ class TrainingSeries:
         if parameter.grad is None or not self._takes(name, parameter):
             return
         if self._config.micro_batches:
-            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", self._gradient(parameter))
+            self._read_gradient(f"{name}.parameters_grad.micro_batch.{micro_batch}", parameter)
         if _is_reduced():
-            self._read(f"{name}.parameters_grad.unreduced", self._gradient(parameter))
+            self._read_gradient(f"{name}.parameters_grad.unreduced", parameter)
 
     def clipping(self, parameters: dict[str, torch.nn.Parameter]) -> None:
         if self._config.weight_grad:
@@ -138,11 +140,11 @@ class TrainingSeries:
             if self._config.parameters:
                 self._read(f"{name}.parameter", parameter)
             if self._config.moments:
-                for key, value in optimizer.state.get(parameter, {}).items():
+                for key, value in _state_of(optimizer).get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and key != "step":
                         self._read(f"{name}.{key}", value)
             if self._config.update_ratio:
-                self._agent.after_update(name, local(parameter))
+                self._agent.after_update(name, shard_of(parameter), local(parameter))
         if self._of_model is not None and self._debugger.watches_step and self._agent is not None:
             taken = {name: each for name, each in parameters.items() if self._takes(name, each)}
             self._of_model.stepped(taken)
@@ -165,23 +167,32 @@ class TrainingSeries:
         read = set()
         for name, parameter in parameters.items():
             if parameter.grad is not None and self._takes(name, parameter):
-                self._read(f"{name}.parameters_grad.{stage}", self._gradient(parameter))
+                self._read_gradient(f"{name}.parameters_grad.{stage}", parameter)
                 read.add(name)
         return read
 
-    def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+    def _read_gradient(self, name: str, parameter: torch.nn.Parameter) -> None:
         """Without the factor of a GradScaler."""
-        assert parameter.grad is not None
-        scale = self._watch.scale_of(parameter)
-        if scale is None:
-            return parameter.grad
-        gradient = local(parameter.grad).detach()
-        # In 16 bits what the factor keeps above 0 would be lost.
-        wide = gradient if gradient.dtype == torch.float64 else gradient.float()
-        return wide * scale.to(wide.device, non_blocking=True).reciprocal()
+        gradient = parameter.grad
+        assert gradient is not None
+        own, scale = local(gradient), self._watch.scale_of(parameter)
+        if scale is not None:
+            # In 16 bits what the factor keeps above 0 would be lost.
+            wide = own.detach() if own.dtype == torch.float64 else own.detach().float()
+            own = wide * scale.to(wide.device, non_blocking=True).reciprocal()
+        self._read_as(name, gradient, own)
 
     def _read(self, name: str, tensor: torch.Tensor) -> None:
-        self._agent.read_series(name, local(tensor))
+        self._read_as(name, tensor, local(tensor))
+
+    def _read_as(self, name: str, tensor: torch.Tensor, own: torch.Tensor) -> None:
+        if own.shape.numel() > 0:  # of a sharded tensor some ranks have nothing
+            self._agent.read_series(name + shard_of(tensor), own)
+
+
+def _state_of(optimizer: Any) -> Any:
+    """Of a ZeroRedundancyOptimizer what the optimizer inside has, for the parameters that this rank steps."""
+    return getattr(optimizer, "optim", optimizer).state
 
 
 def _predicate(text: str) -> Callable[[str], bool]:

@@ -12,10 +12,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from msprobe._common import log
+from msprobe._common.contained import Contained
 from msprobe._common.errors import MsprobeError
 from msprobe._common.gradient_watch import distinct
 from msprobe._common.swaps import CodeSwap
+from msprobe.pytorch._shards import local
 
 _inside = threading.local()
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
@@ -50,7 +51,7 @@ class TrainingWatch:
         self._names: dict[torch.nn.Parameter, str] = {}
         self._micro_batches: dict[torch.nn.Parameter, int] = {}
         self._handles: list[Any] = []
-        self._failed = False
+        self._contain = Contained("the training is watched")
         self._scaler: Any = None  # whose scale the gradients have, since its scale() and until its update()
         self._unscaled: set[int] = set()  # ids of parameters whose gradients have lost it
         self._has_stepped = False
@@ -95,15 +96,6 @@ class TrainingWatch:
                 swap.restore()
                 swap.function.__dict__.pop("_torchdynamo_disable", None)
         self._swaps.clear()
-
-    def _contain(self, show: Callable[[], None]) -> None:
-        if self._failed:
-            return
-        try:
-            show()
-        except Exception as error:
-            self._failed = True
-            log.warning(f"the training is watched no more: {type(error).__name__}: {error}")
 
     def _after_accumulation(self, parameter: torch.nn.Parameter) -> None:
         count = self._micro_batches.get(parameter, 0)
@@ -210,11 +202,6 @@ def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Par
     return model_itself(model).named_parameters()
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a sharded tensor; another tensor as it is."""
-    return getattr(tensor, "_local_tensor", tensor)
-
-
 def _function(name: str) -> Any:
     return getattr(torch.nn.utils, name, None)
 
@@ -237,4 +224,4 @@ def _swap_of(name: str, before: Callable[[list[Any]], None]) -> CodeSwap:
     return CodeSwap(_function(name), intercept)
 
 
-__all__ = ["Observer", "TrainingWatch", "local", "model_itself", "named_parameters", "unwrapped"]
+__all__ = ["Observer", "TrainingWatch", "model_itself", "named_parameters", "unwrapped"]

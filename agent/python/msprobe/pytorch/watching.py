@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ def watch(
     rank_id: int | None = None,
     communication: bool = False,
     select: Predicate | str | None = None,
+    model_series: Sequence[str] | None = None,
 ) -> None:
     """Watches a training run: task monitor, without any other call. A step ends when the optimizer has stepped.
 
@@ -48,6 +50,7 @@ def watch(
     rank_id: names the rank where torch.distributed does not.
     communication: calls of torch.distributed become series too, by the line that makes them.
     select: the modules that are watched, and their parameters: a predicate of msprobe.select, or its text.
+    model_series: what only some models have ("attention", "experts", ...), as the field of that name says it.
     """
     from msprobe.pytorch._training_watch import unwrapped
 
@@ -58,8 +61,15 @@ def watch(
     if PrecisionDebugger._instance is None:
         chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
         PrecisionDebugger(config_path, **chosen, select=select)
-    elif select is not None:
-        PrecisionDebugger(select=select)  # which says that the first one stays
+        if model_series is not None:
+            PrecisionDebugger._the()._give(model_series=list(model_series))
+    else:
+        if select is not None:
+            PrecisionDebugger(select=select)  # which says that the first one stays
+        if model_series is not None:
+            log.warning(
+                "watch: model_series is ignored; the configuration of the first PrecisionDebugger has the field"
+            )
     debugger = PrecisionDebugger._the()
     if debugger.config.task != "monitor":
         raise MsprobeError(

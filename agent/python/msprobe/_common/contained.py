@@ -1,0 +1,28 @@
+"""What may not raise into the program while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msprobe._common import log
+
+
+class Contained:
+    """Calls what it is given, until something raises: that is said once, and nothing is called from then on."""
+
+    def __init__(self, what: str) -> None:
+        """what: of the warning, "the training is watched"."""
+        self._what = what
+        self._failed = False
+
+    def __call__(self, show: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            show()
+        except Exception as error:
+            self._failed = True
+            log.warning(f"{self._what} no more: {type(error).__name__}: {error}")
+
+
+__all__ = ["Contained"]
