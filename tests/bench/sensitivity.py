@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What it costs a training step that about one of its calls in a hundred goes to workers, which perturb it.
 
-sensitivity.py            40 blocks of 5 steps, with and without by turns; one thread of torch. The job has a core of
-                          its own; server, worker and the command that makes the jobs have another
+sensitivity.py            100 steps with and 100 without by turns; one thread of torch. The job has a core of its own;
+                          server, worker and the command that makes the jobs have another
 sensitivity.py --write    keeps the figures in docs/figures/sensitivity.json, and writes its table in docs/
 
-The ratio is the median over pairs of neighbouring blocks, of the time without what other processes had of the core
-(own_time.py), and of the processor time of all of the job's threads, those of the agent too. The share is that of the
-forward calls that were captured.
+The ratio is the median over groups of neighbours (live_check.py), of the time without what other processes had of the
+core (own_time.py), and of the processor time of all of the job's threads, those of the agent too. The share is that of
+the forward calls that were captured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import figures
-from live_check import PROGRAM, STEPS, step_figures
+from live_check import PROGRAM, Costs, step_figures
 
 RATIO = 1.05  # of a step
 SHARE = (1 / 200, 1 / 50)
@@ -35,7 +35,7 @@ BESIDE = Path(sys.executable).parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--budget_mb", type=float, default=BUDGET_MB)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -43,7 +43,7 @@ def main() -> None:
     if len(cores) < 2:
         raise SystemExit("sensitivity: it needs two cores, one of them for the job alone")
     with tempfile.TemporaryDirectory(prefix="msprobe-bench-") as scratch, contextlib.ExitStack() as stack:
-        row = measured(Path(scratch), stack, options.blocks, options.budget_mb, cores)
+        row = measured(Path(scratch), stack, options.steps, options.budget_mb, cores)
     print(", ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
     if options.write:
         write(figures.keep("sensitivity", row))
@@ -83,7 +83,7 @@ def write(kept: dict[str, Any]) -> None:
 
 
 def measured(
-    scratch: Path, stack: contextlib.ExitStack, blocks: int, budget_mb: float, cores: list[int]
+    scratch: Path, stack: contextlib.ExitStack, steps: int, budget_mb: float, cores: list[int]
 ) -> dict[str, float]:
     from msprobe_client import Client
     from msprobe_client.check.calls import Place, calls_of
@@ -105,11 +105,11 @@ def measured(
         stack.callback(process.wait)
         stack.callback(process.send_signal, signal.SIGTERM)
 
-    def program(run: str, of_blocks: int, **fields: Any) -> subprocess.Popen[str]:
+    def program(run: str, captured: int, **fields: Any) -> subprocess.Popen[str]:
         config = scratch / f"{run}.json"
         document = {"level": "L1", "dump_path": f"{scratch}/{run}", "server": address, "run": run, **fields}
         config.write_text(json.dumps(document))
-        command = [sys.executable, "-c", PROGRAM, str(config), str(of_blocks)]
+        command = [sys.executable, "-c", PROGRAM, str(config), str(2 * captured)]
         process = background(cores[0], *command, stdout=subprocess.PIPE)
         stack.callback(process.wait)
         stack.callback(process.kill)
@@ -119,22 +119,21 @@ def measured(
         return [Place(run, each.step, each.rank) for each in client.steps(run)]
 
     with Client(address) as client:
-        for _ in program("all", 2, task="structure").stdout or ():
+        for _ in program("all", 1, task="structure").stdout or ():
             pass
         a_step = len(calls_of(client, places(client, "all")[-1]))
         check = {"sample": "identity", "budget_mb": budget_mb, "keep": "all"}
-        seconds: dict[int, list[float]] = {}
-        alone: dict[int, list[float]] = {}  # without other processes
-        spent: dict[int, list[float]] = {}  # of processors, by all threads
+        seconds: Costs = ([], [])
+        alone: Costs = ([], [])  # without other processes
+        spent: Costs = ([], [])  # of processors, by all threads
         asking = None
-        for line in program("bench", blocks, task="check", check=check).stdout or ():
+        for line in program("bench", steps, task="check", check=check).stdout or ():
             if not line.startswith("step "):  # the debugger's own
                 continue
-            number, _, _, took, own, processor = (float(word) for word in line.split()[1:])
-            seconds.setdefault(int(number), []).append(took)
-            alone.setdefault(int(number), []).append(own)
-            spent.setdefault(int(number), []).append(processor)
-            if number >= blocks // 4 and asking is None:
+            kind, number, _, took, own, processor = (float(word) for word in line.split()[1:])
+            for costs, cost in ((seconds, took), (alone, own), (spent, processor)):
+                costs[int(kind)].append(cost)
+            if number >= steps // 4 and asking is None:
                 words = ["sensitivity", "bench", "--engine", "queue", "--mode", RELATIVE_NOISE, "--format", "json"]
                 command = [str(BESIDE / "msprobe-client"), "--server", address, *words]
                 asking = background(cores[1], *command, stdout=subprocess.PIPE)
@@ -142,9 +141,8 @@ def measured(
         rows = json.loads(asking.communicate(timeout=120)[0])["rows"]
         captured = places(client, "bench")
         taken = sum(len(calls_of(client, place)) for place in captured)
-    steps = blocks // 2 * STEPS
     return {
-        **step_figures(blocks, seconds, alone, spent),
+        **step_figures(seconds, alone, spent),
         "calls_a_step": a_step,
         "share": taken / (steps * a_step),
         "measured": sum(row["verdict"] in ("stable", "sensitive") for row in rows),
