@@ -17,7 +17,7 @@ from harness.processes import REPOSITORY
 from license_expression import get_spdx_licensing
 from operate_checks import output_of
 
-OURS = ("msprobe-server", "_agent.", "_mindspore.")
+OURS = ("msprobe-server", "_agent.", "_mindspore.", "libmsprobe_messages.")
 # libc, libm, ... and the compiler's: there on every Linux, under licences of their own, and never ours to hand on.
 SYSTEM = re.compile(r"^(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|quadmath)[.-])")
 MAY_BE_CARRIED = {
