@@ -38,6 +38,7 @@ absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, Jso
 absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerAlarms(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerScalars(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, JsonWriter& json);

@@ -30,6 +30,7 @@ constexpr auto kQuestions = std::to_array<WebQuestion>({
     {"graph", AnswerGraph},
     {"graph_search", AnswerGraphSearch},
     {"verdicts", AnswerVerdicts},
+    {"alarms", AnswerAlarms},
 });
 
 int HttpStatusOf(absl::StatusCode code) {

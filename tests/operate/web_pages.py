@@ -134,7 +134,7 @@ def opened(chromium):
     for page in pages:
         most_at_once = page.page.evaluate("window.mostAtOnce")
         page.context.close()
-        assert page.said == [], "the browser's console"
+        assert page.said == [], f"the browser's console says {page.said}"
         assert all(url.startswith(page.address) for url in page.asked), "the page loads from elsewhere"
         assert most_at_once <= 3, "the page asks so much at once that the server refuses a second tab"
 

@@ -1,5 +1,6 @@
 // The page: what it opens with, and what follows from each choice.
 
+import {Alarms} from '/alarms.js';
 import {Checks} from '/checks.js';
 import {addressed, Choice} from '/choice.js';
 import {Graph} from '/graph.js';
@@ -27,7 +28,14 @@ const times = new RankTimes({ opened: (where) => attempt(() => openTimes(where))
 const graph = new Graph({ open: (what) => open(what), attempt });
 const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: recordChanged }, () => choice.run?.ranks ?? []);
 const checks = new Checks({failed: attempt, opened: (what) => open(what)});
+const alarms = new Alarms({failed: attempt, opened: (what) => open(what)}, () => Boolean(choice.run?.open_sessions), lastStep);
 const table = new RunTable({ failed: attempt, chosen: (name) => choose(name) });
+
+// Of the records of the run.
+function lastStep() {
+  const [, last] = times.steps();
+  return last === 0xffffffff ? 0 : last;
+}
 
 function say(text, error = false) {
   $("status").textContent = text;
@@ -129,7 +137,7 @@ async function present() {
   // The server takes four questions of a caller at a time.
   await Promise.all([
     presentMap(), times.present(run).then(() => presentOrigins({run}, openFound)), reopen(),
-    presentGraph().then(() => checks.present(run))
+    presentGraph().then(() => checks.present(run)).then(() => alarms.present(run))
   ]);
   if (golden) await presentDivergence(run, golden);
 }
@@ -218,6 +226,7 @@ async function grown(found) {
     await presentVerdict();
     await times.present(run.run);
     await checks.grown();
+    await alarms.present(run.run);
     if (worse) await presentOrigins({ run: run.run }, openFound);
     if (!map.zoomed) sayOf(await map.present(choice.chosen, undefined, { at: map.grid.at }));
     if (JSON.stringify(had) === JSON.stringify(selected)) {
@@ -235,6 +244,7 @@ function redraw() {
   if ($("main").hidden) return;
   map.redraw();
   times.draw();
+  alarms.draw();
   record.draw();
 }
 

@@ -1,11 +1,12 @@
 // What checks of operators have found, live ones while the run goes on: docs/checking.md.
 
-import {ask, busy} from '/server.js';
+import {followPart} from '/live.js';
+import {ask} from '/server.js';
 import {$, count, element, many, numberOf, rankText, show} from '/text.js';
 
 const VERDICTS = ['fail', 'crashed', 'error', 'warning', 'undecided', 'skip', 'pass'];
 const WRONG = ['fail', 'crashed', 'error'];
-const MOST = 200, AGAIN_MS = 1500, PAUSES = 5;
+const MOST = 200;
 
 // What the address says of checks.
 const addressed = () => Object.fromEntries(['job', 'verdict', 'name', 'row'].map(
@@ -71,6 +72,7 @@ export class Checks {
     this.leftOut = 0;
     this.following = false;
     await this.read(turn);
+    if (this.following) followPart(() => turn === this.turn && this.read(turn).then(() => this.following));
   }
 
   async read(turn) {
@@ -97,27 +99,7 @@ export class Checks {
       more = answer.more ?? false;
       this.draw(answer.rows ?? []);
     }
-    this.followOn(turn);
-  }
-
-  // Until the job has ended. A hidden tab asks nothing, and a question of the user's goes first.
-  followOn(turn) {
     this.following = goesOn(this.job);
-    if (!this.following) return;
-    const look = async () => {
-      if (turn !== this.turn) return;
-      const began = performance.now();
-      if (!document.hidden && !busy()) {
-        try {
-          await this.read(turn);
-          return;
-        } catch {
-          // The next look may find the server again; questions of the user say what is wrong.
-        }
-      }
-      setTimeout(look, Math.max(AGAIN_MS, PAUSES * (performance.now() - began)));
-    };
-    setTimeout(look, AGAIN_MS);
   }
 
   draw(fresh) {
