@@ -158,6 +158,7 @@ def test_a_nan_has_the_next_steps_captured_deeper_and_then_goes_on_as_before(tmp
         client = stack.enter_context(Client(address))
         job = Job(tmp_path, stack, "deep", server=address, level="L0")
         (tmp_path / "rules.yaml").write_text(RULES)
+        wait_until(lambda: [each for each in client.runs() if each.run == "deep"], PATIENCE, "the run has begun")
         client.monitor.set_rules("deep", read_rules(tmp_path / "rules.yaml"))
         job.say("nan")
 
