@@ -285,9 +285,9 @@ absl::Status RuleWatch::NoteCaptured(uint32_t run, uint32_t number, const v1::Al
 absl::StatusOr<std::vector<v1::Alarm>> RuleWatch::LeftAlarms(uint32_t run) const {
   auto alarms = Alarms(&store_->database()).Of(run);
   if (!alarms.ok()) return alarms.status();
-  alarms->erase(std::remove_if(alarms->begin(), alarms->end(),
-                               [](const v1::Alarm& alarm) { return alarm.ended_unix_us() != 0; }),
-                alarms->end());
+  alarms->erase(
+      std::remove_if(alarms->begin(), alarms->end(), [](const v1::Alarm& alarm) { return alarm.ended_unix_us() != 0; }),
+      alarms->end());
   if (alarms->empty()) return alarms;
   auto sessions = store_->catalogue().Sessions(run);
   if (!sessions.ok()) return sessions.status();
