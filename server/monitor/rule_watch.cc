@@ -56,14 +56,10 @@ void RuleWatch::Stop() {
 }
 
 void RuleWatch::OnSessionClosed(const storage::SessionRow& session) {
-  const auto tell = [](const absl::Status& status) {
-    if (!status.ok()) LogWarning("alarms of a run that has ended go on: {}", status.ToString());
-  };
-  workers_.Add("", [this, tell, run = session.run()] {
-    auto left = LeftAlarms(run);
-    if (!left.ok()) return tell(left.status());
-    // All that a session had to say was added before it was closed, so what is added now comes behind it.
-    if (!left->empty()) workers_.Add("", [this, tell, run] { tell(EndAlarms(run)); });
+  workers_.Add("", [this, run = session.run()] {
+    if (absl::Status status = EndAlarms(run); !status.ok()) {
+      LogWarning("alarms of a run that has ended go on: {}", status.ToString());
+    }
   });
 }
 
@@ -282,34 +278,26 @@ absl::Status RuleWatch::NoteCaptured(uint32_t run, uint32_t number, const v1::Al
   return Put(run, {&alarm}, own->has_value() ? **own : rules_);
 }
 
-absl::StatusOr<std::vector<v1::Alarm>> RuleWatch::LeftAlarms(uint32_t run) const {
+absl::Status RuleWatch::EndAlarms(uint32_t run) {
   auto alarms = Alarms(&store_->database()).Of(run);
   if (!alarms.ok()) return alarms.status();
-  alarms->erase(
-      std::remove_if(alarms->begin(), alarms->end(), [](const v1::Alarm& alarm) { return alarm.ended_unix_us() != 0; }),
-      alarms->end());
-  if (alarms->empty()) return alarms;
+  const absl::Time now = store_->Now();
+  std::vector<v1::Alarm*> ended;
+  for (v1::Alarm& alarm : *alarms) {
+    if (alarm.ended_unix_us() != 0) continue;
+    alarm.set_ended_unix_us(absl::ToUnixMicros(now));
+    ended.push_back(&alarm);
+  }
+  if (ended.empty()) return absl::OkStatus();
   auto sessions = store_->catalogue().Sessions(run);
   if (!sessions.ok()) return sessions.status();
   const bool is_open = std::any_of(sessions->begin(), sessions->end(), [](const storage::SessionRow& session) {
     return session.state() == storage::SessionRow::OPEN;
   });
-  if (is_open) alarms->clear();
-  return alarms;
-}
-
-absl::Status RuleWatch::EndAlarms(uint32_t run) {
-  auto left = LeftAlarms(run);
-  if (!left.ok()) return left.status();
-  if (left->empty()) return absl::OkStatus();
+  if (is_open) return absl::OkStatus();
   auto own = Alarms(&store_->database()).Rules(run);
   if (!own.ok()) return own.status();
-  std::vector<v1::Alarm*> ended;
-  for (v1::Alarm& alarm : *left) {
-    alarm.set_ended_unix_us(absl::ToUnixMicros(store_->Now()));
-    ended.push_back(&alarm);
-  }
-  runs_.erase(run);  // what it remembers of these alarms is old
+  if (const auto found = runs_.find(run); found != runs_.end()) found->second.rules->EndAlarms(now);
   return Put(run, ended, own->has_value() ? **own : rules_);
 }
 

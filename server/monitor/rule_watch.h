@@ -65,9 +65,9 @@ class RuleWatch : public StepMonitor {
   absl::StatusOr<RunRules*> RulesOf(const storage::SessionRow& session);
   // Stores the alarms that are new or changed. key: the step that was looked at; null: scalars.
   absl::Status Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key);
-  // The alarms of the run that go on though none of its sessions does.
-  absl::StatusOr<std::vector<v1::Alarm>> LeftAlarms(uint32_t run) const;
-  absl::Status EndAlarms(uint32_t run);  // those
+  // Ends the alarms of the run that go on, if none of its sessions is open. Points may still come: a session is seen
+  // closed before its last ones, and another rank may begin.
+  absl::Status EndAlarms(uint32_t run);
   // Stores these alarms of a run, and has receivers told of those whose rule is not silent.
   absl::Status Put(uint32_t run, const std::vector<v1::Alarm*>& alarms, const v1::RuleSet& rules);
   // Says in alarms that are new what is captured for them.

@@ -133,6 +133,21 @@ TEST_F(RuleWatchTest, WholesOfARestartedJobAreWatchedAnew) {
   EXPECT_THAT(Shown(), IsEmpty());
 }
 
+// Sessions are seen closed before their last points come, and a rank may come when another has gone.
+TEST_F(RuleWatchTest, TheEndOfAlarmsForgetsNoShards) {
+  SetRules(R"({"rules": [{"name": "explodes", "exploding": {"limit": 4.5}}]})");
+  ScriptedAgent first = Half(0), second = Half(1);
+  Send(first.Log(2, {{kHalf, 3}, {"v.parameters_grad.reduced:norm", 9}}).End());
+  ASSERT_THAT(Shown(), ElementsAre("explodes v.parameters_grad.reduced:norm step 2 rank0 x1"));
+  EXPECT_NE(All()[0].ended_unix_us(), 0);
+  Send(second.Log(2, {{kHalf, 4}}));
+  EXPECT_THAT(Shown(), ElementsAre("explodes v.parameters_grad.reduced:norm step 2 rank0 x2"));
+  EXPECT_THAT(All()[0].others(), ElementsAre("w.parameters_grad.reduced:norm"));
+  EXPECT_EQ(All()[0].ended_unix_us(), 0) << "it goes on with the other rank";
+  Send(second.End());
+  EXPECT_NE(All()[0].ended_unix_us(), 0);
+}
+
 TEST_F(RuleWatchTest, AStepThatARankLacksIsGivenUpWhenALaterOneIsWhole) {
   SetRules(R"({"rules": [{"name": "explodes", "exploding": {"limit": 4.5}}]})");
   ScriptedAgent first = Half(0), second = Half(1);

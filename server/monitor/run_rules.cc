@@ -381,6 +381,14 @@ void RunRules::NoteStep(uint32_t rank, uint32_t step, absl::Time now) {
   }
 }
 
+void RunRules::EndAlarms(absl::Time now) {
+  for (Episode& episode : episodes_) {
+    if (!episode.goes_on()) continue;
+    episode.alarm.set_ended_unix_us(absl::ToUnixMicros(now));
+    episode.loud.clear();
+  }
+}
+
 void RunRules::Begin(Episode& episode, size_t rule, const Place& place) {
   if (episode.goes_on()) {
     episode.alarm.set_ended_unix_us(absl::ToUnixMicros(place.now));

@@ -62,6 +62,8 @@ class RunRules {
                                                    const std::vector<ResponseToken>& tokens, absl::Time now);
   // The rank has come to a step: what has had no offence for kQuiet steps on any of its ranks has ended.
   void NoteStep(uint32_t rank, uint32_t step, absl::Time now);
+  // All alarms have ended, which the caller stores; an offence has one go on as ever. Nothing is forgotten.
+  void EndAlarms(absl::Time now);
   // What rules did not see of tensors because shards were missing: one sentence for each step, since the last call.
   std::vector<std::string> TakeGivenUp();
   // The alarms that are new, have ended, or show another offence or more of them, since the last call.

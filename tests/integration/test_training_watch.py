@@ -208,9 +208,6 @@ def test_what_cannot_be_reduced_stays_with_its_rank(sharded):
     assert len(named) == 2, "and shards are there where they are named"
 
 
-# Where both ranks end while the rules lag behind, what the last of them said in its last batch is not seen with the
-# other's shards: its session is stored as closed before its points are handed on. Until that is mended, nightly.
-@pytest.mark.nightly
 def test_rules_see_the_whole_of_shards_once(sharded):
     """The same alarms as of the training in one process."""
 

@@ -18,7 +18,7 @@ def main():
         if step == WAITS_AT:
             debugger.wait()
             while pathlib.Path(hold).exists():
-                time.sleep(0.05)
+                time.sleep(0.05)  # until the next look; the test takes HOLD away when the page shows two alarms
         debugger.start(model, rank_id=0)
         model(torch.full((2, 4), float("nan") if step == NAN_AT else 1.0))
         debugger.stop()
