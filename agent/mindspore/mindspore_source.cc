@@ -24,27 +24,53 @@ uint32_t WidenedCrc32(const HostTensor& tensor, const stats::TensorView& view, c
   return widened.leaf.crc32.value_or(0);
 }
 
-}  // namespace
+stats::TensorView ViewOf(const HostTensor& tensor) {
+  return {.data = tensor.data, .dtype = tensor.dtype, .sizes = tensor.sizes, .strides = tensor.strides};
+}
 
-TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader& memory) {
-  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
+bool CanBeRead(const HostTensor& tensor) {
+  return tensor.dtype != DType::kOther && (tensor.data != nullptr || ViewOf(tensor).element_count() == 0);
+}
+
+// All but the numbers.
+TensorReading Described(const HostTensor& tensor) {
   TensorReading reading;
   reading.type = kMindsporeTensorType;
   reading.device = "cpu";
   reading.dtype = static_cast<uint8_t>(tensor.dtype);
-  const stats::TensorView view{
-      .data = tensor.data, .dtype = tensor.dtype, .sizes = tensor.sizes, .strides = tensor.strides};
-  if (tensor.dtype == DType::kOther || (tensor.data == nullptr && view.element_count() > 0)) {
-    reading.shape.assign(tensor.sizes.begin(), tensor.sizes.end());
-  } else {
+  reading.shape.assign(tensor.sizes.begin(), tensor.sizes.end());
+  return reading;
+}
+
+// The wire's own names are torch's.
+void NameDType(const HostTensor& tensor, TensorReading& reading) {
+  reading.dtype = static_cast<uint8_t>(DType::kOther);
+  reading.dtype_name = tensor.dtype_name;
+}
+
+}  // namespace
+
+TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader& memory) {
+  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
+  TensorReading reading = Described(tensor);
+  if (CanBeRead(tensor)) {
+    const stats::TensorView view = ViewOf(tensor);
     memory.Read(view, save, reading);
     if (tensor.dtype == DType::kBFloat16 && reading.leaf.crc32.has_value()) {
       reading.leaf.crc32 = WidenedCrc32(tensor, view, memory);
     }
   }
-  // The wire's own names are torch's.
-  reading.dtype = static_cast<uint8_t>(DType::kOther);
-  reading.dtype_name = tensor.dtype_name;
+  NameDType(tensor, reading);
+  return reading;
+}
+
+GradientReading MindsporeSource::ReadGradient(TensorRef ref, const core::GradProbeConfig& probe,
+                                              const MemoryReader& memory) {
+  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
+  GradientReading reading;
+  reading.gradient = Described(tensor);
+  if (CanBeRead(tensor)) memory.ReadGradient(ViewOf(tensor), probe, reading);
+  NameDType(tensor, reading.gradient);
   return reading;
 }
 

@@ -22,6 +22,8 @@ class MindsporeSource final : public TensorSource {
  public:
   std::string_view framework() const override { return "mindspore"; }
   TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                               const MemoryReader& memory) override;
   bool BeginCall(core::RecordKind) override { return false; }
   void Flush() override {}
   void EndStep() override {}

@@ -35,6 +35,19 @@ class MindsporeSourceTest : public core::SessionTest {
                         save, memory);
   }
 
+  template <typename Element>
+  GradientReading ReadGradient(const std::vector<Element>& elements, DType dtype, const core::GradProbeConfig& probe) {
+    const int64_t size[] = {static_cast<int64_t>(elements.size())};
+    const int64_t stride[] = {1};
+    const MemoryReader memory(config_, session_.get());
+    return source_.ReadGradient(RefTo(HostTensor{.data = elements.data(),
+                                                 .dtype = dtype,
+                                                 .dtype_name = MindsporeDTypeName(dtype),
+                                                 .sizes = size,
+                                                 .strides = stride}),
+                                probe, memory);
+  }
+
   core::Config config_;
   MindsporeSource source_;
 };
@@ -64,6 +77,31 @@ TEST_F(MindsporeSourceTest, ChecksumsOfBfloat16AreThoseOfFloat32) {
   const float widened[] = {1, -2, 3};
   EXPECT_EQ(reading.leaf.max, 3);
   EXPECT_EQ(reading.leaf.crc32, crc32(0, reinterpret_cast<const Bytef*>(widened), sizeof(widened)));
+}
+
+TEST_F(MindsporeSourceTest, ReadsSignsAndNumbersOfGradients) {
+  const std::vector<uint16_t> gradient = {0x3f80, 0xc000, 0x0000, 0x4040};  // 1, -2, 0, 3
+  core::GradProbeConfig probe;
+  probe.level = core::GradProbeConfig::GradLevel::kL2;
+  probe.bounds = {0, 1};
+  const GradientReading reading = ReadGradient(gradient, DType::kBFloat16, probe);
+  EXPECT_EQ(reading.gradient.dtype_name, "BFloat16");
+  EXPECT_EQ(reading.gradient.leaf.max, 3);
+  EXPECT_EQ(reading.gradient.leaf.payload, nullptr);
+  ASSERT_TRUE(reading.signs.has_value() && reading.signs->leaf.payload != nullptr);
+  EXPECT_EQ(static_cast<uint8_t>(reading.signs->leaf.payload->bytes()[0]), 0b1001);
+  ASSERT_TRUE(reading.counts.has_value());
+  EXPECT_EQ(reading.counts->shape[0], 4) << "three intervals, and zeros";
+}
+
+TEST_F(MindsporeSourceTest, ChecksumsOfGradientsAreThoseOfFloat32) {
+  const std::vector<uint16_t> gradient = {0x3f80, 0xc000, 0x4040};  // 1, -2, 3
+  const float widened[] = {1, -2, 3};
+  core::GradProbeConfig probe;
+  probe.level = core::GradProbeConfig::GradLevel::kL0;
+  const GradientReading reading = ReadGradient(gradient, DType::kBFloat16, probe);
+  EXPECT_EQ(reading.gradient.leaf.crc32, crc32(0, reinterpret_cast<const Bytef*>(widened), sizeof(widened)));
+  EXPECT_FALSE(reading.signs.has_value());
 }
 
 TEST_F(MindsporeSourceTest, AReadingWithoutMemoryHasItsShapeAlone) {

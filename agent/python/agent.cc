@@ -11,6 +11,8 @@ namespace py = pybind11;
 namespace msprobe::capture {
 namespace {
 
+constexpr size_t kSampled = 16384;  // elements of a parameter whose update is looked at
+
 // Whether Ctrl-C waits for this thread to return to Python, where it is handled: not here, and it is not forgotten.
 bool InterruptWaits() {
   if (getpid() != gettid()) return false;  // signals are the main thread's
@@ -29,6 +31,16 @@ bool InterruptWaits() {
 }
 
 }  // namespace
+
+py::object NumbersOf(const TensorReading& reading) {
+  const core::Leaf& leaf = reading.leaf;
+  if (!leaf.has_statistics) return py::none();
+  const auto extreme = [&leaf](int64_t integer, double real) {
+    return leaf.is_integer ? py::object(py::int_(integer)) : py::object(py::float_(real));
+  };
+  return py::make_tuple(extreme(leaf.integer_min, leaf.min), extreme(leaf.integer_max, leaf.max), leaf.mean, leaf.norm,
+                        leaf.nan_count);
+}
 
 void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
 
@@ -146,6 +158,37 @@ void Agent::BeforeUpdate(const std::string& name, const py::object& tensor) {
 
 void Agent::AfterUpdate(const std::string& name, const std::string& shard, const py::object& tensor) {
   recorder_->series().AfterUpdate(name, shard, SampleTensor(tensor));
+}
+
+void Agent::LookAtGradients(uint32_t step, const std::vector<std::pair<std::string, py::object>>& gradients) {
+  std::vector<py::object> tensors;
+  tensors.reserve(gradients.size());
+  for (const auto& [name, gradient] : gradients) tensors.push_back(gradient);
+  WithTensors(tensors, [&](std::span<const TensorRef> refs) {
+    std::vector<GradientProbe::Gradient> looked_at;
+    looked_at.reserve(refs.size());
+    for (size_t i = 0; i < refs.size(); ++i) {
+      looked_at.push_back({.parameter = gradients[i].first, .tensor = refs[i]});
+    }
+    const py::gil_scoped_release released;
+    recorder_->gradients().Look(step, looked_at);
+  });
+}
+
+TensorReading Agent::ReadTensor(const py::object& tensor, const MemoryReader& memory) {
+  TensorReading reading;
+  WithTensors({&tensor, 1}, [&](std::span<const TensorRef> refs) {
+    reading = recorder_->source().Read(refs.front(), false, memory);
+  });
+  return reading;
+}
+
+std::vector<double> Agent::SampleTensor(const py::object& tensor) {
+  std::vector<double> sample;
+  WithTensors({&tensor, 1}, [&](std::span<const TensorRef> refs) {
+    sample = recorder_->source().Sample(refs.front(), kSampled);
+  });
+  return sample;
 }
 
 void Agent::SetPhase(const std::string& phase) {

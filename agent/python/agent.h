@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "agent/capture/recorder.h"
 #include "agent/capture/response_log.h"
 #include "agent/capture/steps/token_window.h"
@@ -71,6 +73,8 @@ class Agent {
   void AddSeries(const std::string& name, double value) { recorder_->series().Add(name, value); }
   void SendSeries(uint32_t step) { recorder_->series().Send(step); }
   void ForgetSeries() { recorder_->series().Forget(); }
+  // Task grad_probe: names of parameters and their gradients.
+  void LookAtGradients(uint32_t step, const std::vector<std::pair<std::string, pybind11::object>>& gradients);
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
   void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
   void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
@@ -104,11 +108,14 @@ class Agent {
   virtual void Closed() {}
   // In a forked child: whatever holds the parent's is never destroyed.
   virtual void Leak() = 0;
-  // Reads a tensor of the framework by the recorder's source.
-  virtual std::vector<double> SampleTensor(pybind11::handle /*tensor*/) { return {}; }
-  virtual TensorReading ReadTensor(pybind11::handle tensor, const MemoryReader& memory) = 0;
+  // Calls `use` with the framework's tensors as its source takes them. They and their memory stay until `use` returns,
+  // which may let the GIL go.
+  virtual void WithTensors(std::span<const pybind11::object> tensors,
+                           absl::FunctionRef<void(std::span<const TensorRef>)> use) = 0;
 
  private:
+  TensorReading ReadTensor(const pybind11::object& tensor, const MemoryReader& memory);
+  std::vector<double> SampleTensor(const pybind11::object& tensor);
   void MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source, bool replays);
 
   core::CaptureSettings settings_;
@@ -116,6 +123,9 @@ class Agent {
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<ResponseLog> responses_;  // of recorder_
 };
+
+// (min, max, mean, norm, NaNs) of a tensor; None: it has no numbers. Extremes of integers are ints.
+pybind11::object NumbersOf(const TensorReading& reading);
 
 [[noreturn]] void Refuse(const absl::Status& status);
 
@@ -139,6 +149,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("add_series", &Derived::AddSeries, py::arg("name"), py::arg("value"))
       .def("send_series", &Derived::SendSeries, py::arg("step"))
       .def("forget_series", &Derived::ForgetSeries)
+      .def("look_at_gradients", &Derived::LookAtGradients, py::arg("step"), py::arg("gradients"))
       .def("diff_check_done", &Derived::DiffCheckDone)
       .def("stop", &Derived::Stop)
       .def("end_step", &Derived::EndStep, py::arg("step"), py::arg("keep"))

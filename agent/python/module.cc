@@ -87,18 +87,6 @@ class TorchAgent final : public Agent {
   py::object Read(const py::object& tensor) {
     return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release());
   }
-  // Task grad_probe: names of parameters and their gradients.
-  void LookAtGradients(uint32_t step, const std::vector<std::pair<std::string, py::object>>& gradients) {
-    std::vector<at::Tensor> tensors;
-    std::vector<GradientProbe::Gradient> looked_at;
-    tensors.reserve(gradients.size());
-    for (const auto& [name, gradient] : gradients) {
-      tensors.push_back(THPVariable_Unpack(gradient.ptr()));
-      looked_at.push_back({.parameter = name, .tensor = RefTo(tensors.back())});
-    }
-    const py::gil_scoped_release released;
-    recorder()->gradients().Look(step, looked_at);
-  }
 
  protected:
   std::unique_ptr<TensorSource> MakeSource(const Config& config) override {
@@ -117,11 +105,13 @@ class TorchAgent final : public Agent {
                                                       std::make_move_iterator(retired_.end()));
     retired_.erase(idle, retired_.end());
   }
-  TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
-    return recorder()->source().Read(RefTo(THPVariable_Unpack(tensor.ptr())), false, memory);
-  }
-  std::vector<double> SampleTensor(py::handle tensor) override {
-    return recorder()->source().Sample(RefTo(THPVariable_Unpack(tensor.ptr())), kSampled);
+  void WithTensors(std::span<const py::object> tensors,
+                   absl::FunctionRef<void(std::span<const TensorRef>)> use) override {
+    std::vector<at::Tensor> held;
+    std::vector<TensorRef> refs;
+    held.reserve(tensors.size());
+    for (const py::object& tensor : tensors) refs.push_back(RefTo(held.emplace_back(THPVariable_Unpack(tensor.ptr()))));
+    use(refs);
   }
   void Activate(bool active) override {
     if (active) {
@@ -139,8 +129,6 @@ class TorchAgent final : public Agent {
   }
 
  private:
-  static constexpr size_t kSampled = 16384;  // elements of a parameter whose update is looked at
-
   const std::string own_directory_;
   const py::object describe_;
   const py::object communication_;
@@ -151,20 +139,12 @@ class TorchAgent final : public Agent {
   std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
 
-// (min, max, mean, norm, NaNs) of a tensor in host memory, read here and now without a session; None: it has no
-// numbers. Extremes of integers are ints.
+// NumbersOf a tensor in host memory, read here and now without a session.
 py::object Measure(const py::object& tensor) {
   static const TensorReader reader(core::Reuse::kOff);
   static const MemoryReader memory({}, nullptr);
   if (!THPVariable_Check(tensor.ptr())) throw py::type_error("measure takes a tensor");
-  const TensorReading reading = reader.Read(THPVariable_Unpack(tensor.ptr()), false, memory);
-  const core::Leaf& leaf = reading.leaf;
-  if (!leaf.has_statistics) return py::none();
-  const auto extreme = [&leaf](int64_t integer, double real) {
-    return leaf.is_integer ? py::object(py::int_(integer)) : py::object(py::float_(real));
-  };
-  return py::make_tuple(extreme(leaf.integer_min, leaf.min), extreme(leaf.integer_max, leaf.max), leaf.mean, leaf.norm,
-                        leaf.nan_count);
+  return NumbersOf(reader.Read(THPVariable_Unpack(tensor.ptr()), false, memory));
 }
 
 // One int64 a row of `words`, int8, int16 or int32 in host memory and row-major: the sum of each word times the factor
@@ -261,7 +241,6 @@ PYBIND11_MODULE(_agent, module) {
       .def("add_module", &TorchAgent::AddModule, py::arg("module"), py::arg("name"), py::arg("is_root"))
       .def("remove_module", &TorchAgent::RemoveModule)
       .def("save", &TorchAgent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
-      .def("look_at_gradients", &TorchAgent::LookAtGradients, py::arg("step"), py::arg("gradients"))
       .def("read", &TorchAgent::Read);
   BindAgent(agent);
 

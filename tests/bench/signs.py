@@ -35,7 +35,7 @@ HIDDEN = 2048
 WORKER = """
 import json, sys, time
 import torch
-from msprobe.pytorch import PrecisionDebugger
+from msprobe.pytorch.debugger import PrecisionDebugger, gradient_of
 
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear({hidden}, {hidden}) for _ in range(4)))
@@ -48,7 +48,7 @@ for _ in range({steps}):
     for parameter in model.parameters():
         parameter.grad.neg_()
     begin = time.perf_counter()
-    debugger._probe_gradients()
+    debugger._probe_gradients(gradient_of)
     seconds.append(time.perf_counter() - begin)
     debugger.wait(60)
 print(json.dumps({{"seconds": seconds, "elements": sum(each.numel() for each in model.parameters())}}))

@@ -39,12 +39,9 @@ class TensorSource {
   // the same ones. Empty: its memory is no host's, is not dense, or holds no numbers.
   virtual std::vector<double> Sample(TensorRef /*tensor*/, size_t /*most*/) { return {}; }
 
-  // Reads a gradient for task grad_probe, as Read does. Signs and intervals are there where the dtype has signs. A
-  // source whose debugger refuses that task has none.
-  virtual GradientReading ReadGradient(TensorRef /*tensor*/, const core::GradProbeConfig& /*probe*/,
-                                       const MemoryReader& /*memory*/) {
-    return {};
-  }
+  // Reads a gradient for task grad_probe, as Read does. Signs and intervals are there where the dtype has signs.
+  virtual GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                                       const MemoryReader& memory) = 0;
 
   // The tensor's memory, for edges. Without a storage where the framework has none that can be told apart; then nothing
   // is known of where the tensor came from.

@@ -41,10 +41,7 @@ class MindsporeValues final : public FrameworkValues {
   const ObjectReference describe_;
 };
 
-// Reads a tensor in the memory that its asnumpy() shows, which waits for the operator that computes it. A parameter
-// that has not been initialised stays so, and its reading has no numbers. The GIL is held.
+// Reads a tensor in its TensorMemory. The GIL is held.
 TensorReading ReadMindsporeTensor(Recorder& recorder, PyObject* tensor, bool save);
-// The same, whole and by `memory`, for a tensor that belongs to no record.
-TensorReading ReadMindsporeTensor(Recorder& recorder, PyObject* tensor, const MemoryReader& memory);
 
 }  // namespace msprobe::capture

@@ -4,10 +4,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "agent/capture/thread_state.h"
@@ -16,6 +19,7 @@
 #include "agent/python/config_binding.h"
 #include "agent/python/control_binding.h"
 #include "agent/python/mindspore/call_records.h"
+#include "agent/python/mindspore/tensor_memory.h"
 #include "agent/python/response_binding.h"
 
 namespace py = pybind11;
@@ -84,8 +88,12 @@ class MindsporeAgent final : public Agent {
         std::move(recorder), own_directory_,
         MindsporeValues(Borrowed(tensor_class_), Borrowed(dtype_class_), Borrowed(describe_)), Borrowed(thread_slot_));
   }
-  TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
-    return ReadMindsporeTensor(*recorder(), tensor.ptr(), memory);
+  void WithTensors(std::span<const py::object> tensors,
+                   absl::FunctionRef<void(std::span<const TensorRef>)> use) override {
+    std::deque<TensorMemory> held;  // none of which can be moved
+    std::vector<TensorRef> refs;
+    for (const py::object& tensor : tensors) refs.push_back(RefTo(held.emplace_back(tensor.ptr()).tensor()));
+    use(refs);
   }
   void Activate(bool active) override { active_ = active; }
   void Leak() override { new std::shared_ptr<CallRecords>(records_); }
@@ -96,6 +104,14 @@ class MindsporeAgent final : public Agent {
   std::shared_ptr<CallRecords> records_;
   bool active_ = false;
 };
+
+// NumbersOf a tensor, read here and now without a session.
+py::object Measure(const py::object& tensor) {
+  static MindsporeSource source;
+  static const MemoryReader memory({}, nullptr);
+  const TensorMemory shown(tensor.ptr());
+  return NumbersOf(source.Read(RefTo(shown.tensor()), false, memory));
+}
 
 void BindAgentClass(py::module_& module) {
   py::class_<MindsporeAgent> agent(module, "Agent", py::module_local());
@@ -126,6 +142,7 @@ void BindAgentClass(py::module_& module) {
 
 void BindCalls(py::module_& module) {
   module.def("unrecorded", &Unrecorded, py::arg("action"));
+  module.def("measure", &Measure);
   py::class_<Api, std::shared_ptr<Api>>(module, "Api", py::module_local()).def_readonly("name", &Api::name);
   module.def("make_api", [](std::string name) {
     auto api = std::make_shared<Api>();

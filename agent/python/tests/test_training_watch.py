@@ -76,15 +76,15 @@ def test_a_second_model_has_names_of_its_own(model, shown):
 
 
 def test_a_model_that_is_gone_is_not_kept_for_its_gradients(model):
-    watch = GradientWatch(lambda parameter: parameter.grad)
+    watch = GradientWatch()
     watch.add(model.named_parameters())
     other = torch.nn.Linear(4, 4)
     watch.add([("0.weight", other.weight)])
     assert len(watch) == 5
     other.weight.grad = torch.ones(4, 4)
-    assert [name for name, _ in watch.gradients([])] == ["1.0.weight"]
+    assert [name for name, _ in watch.gradients([], lambda parameter: parameter.grad)] == ["1.0.weight"]
     del other
-    assert len(watch) == 4 and watch.gradients([]) == []
+    assert len(watch) == 4 and watch.gradients([], lambda parameter: parameter.grad) == []
 
 
 def test_a_compiled_step_that_clips_goes_on(model, shown):

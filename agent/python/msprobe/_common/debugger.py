@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msprobe._common import arguments, log, scalars
@@ -463,7 +463,24 @@ class Debugger:
             self._loaded.unhook()
         self._uninstall()
 
-    def _probe_gradients(self) -> None:
+    def _monitor(self, named: Iterable[tuple[str, Any]]) -> bool:
+        """Task grad_probe: gradients of these parameters are looked at from now on. False: the task is another."""
+        if self.config.task != "grad_probe":
+            return False
+        self._forked = False
+        self._tell_warnings()
+        self._gradients.add(named)
+        self._gradients.tell_unknown(self.config.param_list)
+        return True
+
+    def _optimizer_steps(self, gradient_of: Callable[[Any], Any]) -> None:
+        """As _probe_gradients, on the optimizer's thread. Nothing raises into the program."""
+        try:
+            self._probe_gradients(gradient_of)
+        except Exception as error:
+            log.error(f"grad_probe: the gradients of step {self.service.current_iter} were not looked at: {error}")
+
+    def _probe_gradients(self, gradient_of: Callable[[Any], Any]) -> None:
         """An optimizer is about to take the gradients: they are looked at, and that is one step."""
         service = self.service
         with self._lock:  # optimizers may step on several threads
@@ -485,7 +502,7 @@ class Debugger:
         self._update_rank(None)
         if self.config.rank and self._rank is not None and self._rank not in self.config.rank:
             return
-        gradients = self._gradients.gradients(self.config.param_list)
+        gradients = self._gradients.gradients(self.config.param_list, gradient_of)
         self._open()
         self._agent.look_at_gradients(step, gradients)
         self._agent.end_step(step, keep=True)

@@ -11,13 +11,9 @@ from msprobe._common import log
 
 
 class GradientWatch:
-    """Names of parameters that monitor() was given, in its order.
+    """Names of parameters that monitor() was given, in its order."""
 
-    gradient_of(parameter): its gradient, or None where it has none now.
-    """
-
-    def __init__(self, gradient_of: Callable[[Any], Any]) -> None:
-        self._gradient_of = gradient_of
+    def __init__(self) -> None:
         self._references: list[tuple[str, weakref.ref[Any]]] = []
         self._told: set[str] = set()
 
@@ -46,14 +42,17 @@ class GradientWatch:
         if unknown:
             log.warning(f"param_list names {unknown[0]!r}, which is no parameter that debugger.monitor() was given")
 
-    def gradients(self, wanted: list[str]) -> list[tuple[str, Any]]:
-        """The gradients that are there now, of the parameters in param_list; of all, if it is empty."""
+    def gradients(self, wanted: list[str], gradient_of: Callable[[Any], Any]) -> list[tuple[str, Any]]:
+        """The gradients that are there now, of the parameters in param_list; of all, if it is empty.
+
+        gradient_of(parameter): its gradient, or None where it has none now.
+        """
         chosen = set(wanted)
         found = []
         for name, parameter in self._parameters:
             if chosen and name not in chosen:
                 continue
-            gradient = self._gradient_of(parameter)
+            gradient = gradient_of(parameter)
             if gradient is not None:
                 found.append((name, gradient))
         return found

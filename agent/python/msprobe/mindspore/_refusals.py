@@ -9,13 +9,19 @@ from msprobe._common.errors import MsprobeError
 
 def refuse(config: Any) -> None:
     """MsprobeError: what is asked, and what would be right."""
-    if config.level != "debug" and mindspore.get_context("mode") == mindspore.GRAPH_MODE:
+    in_graph_mode = mindspore.get_context("mode") == mindspore.GRAPH_MODE
+    if config.task == "grad_probe" and in_graph_mode:
+        raise MsprobeError(
+            "task is 'grad_probe', which looks at gradients in PyNative mode, and the program runs in GRAPH_MODE; set "
+            "mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+        )
+    if config.level != "debug" and in_graph_mode:
         raise MsprobeError(
             f"level is {config.level!r}, which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
             "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or level L2, which has MindSpore dump its kernels"
         )
     asked = {
-        "task": config.task in ("monitor", "grad_probe"),
+        "task": config.task == "monitor",
         "load": config.load is not None,
         "capture": config.capture == "all",
         "backward": config.backward == "exact",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mindspore import Tensor, nn
@@ -13,12 +13,14 @@ from msprobe._common import arguments
 from msprobe._common.custom_apis import CustomApis
 from msprobe._common.debugger import Debugger
 from msprobe._common.errors import MsprobeError
+from msprobe._common.gradient_watch import GradientWatch
 from msprobe._common.saving import Saver
 from msprobe.mindspore._calls import Calls
 from msprobe.mindspore._gradients import are_recorded, has_gradient
 from msprobe.mindspore._interception import Interception, is_compiled
 from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
+from msprobe.mindspore._optimizers import is_optimizer, observe
 from msprobe.mindspore._refusals import refuse
 from msprobe.mindspore._why_empty import why_empty
 from msprobe.mindspore.free_benchmark.stage import FreeBenchmark
@@ -51,6 +53,22 @@ class PrecisionDebugger(Debugger):
         )
 
     @classmethod
+    def monitor(cls, opt: nn.Cell) -> None:
+        """Task grad_probe: from now on each call of an optimizer keeps what the gradients of these parameters are.
+
+        opt: the optimizer; or a cell, whose parameters any optimizer takes. Does nothing with another task. Given a
+        second one, its parameters are watched as well.
+        """
+        debugger = cls._the()
+        if not isinstance(opt, nn.Cell):
+            raise MsprobeError(
+                f"monitor: what is given is a {type(opt).__name__}; it should be an optimizer, or a mindspore.nn.Cell"
+            )
+        if debugger._monitor(_named_parameters(opt)) and not debugger._watches_optimizers:
+            debugger._watches_optimizers = True
+            observe(debugger)
+
+    @classmethod
     def remember(cls, model: nn.Cell) -> None:
         """The model of later calls of start() that name none, if none has been given yet."""
         debugger = cls._the()
@@ -62,7 +80,16 @@ class PrecisionDebugger(Debugger):
         """Whether one has been constructed in this process."""
         return cls._instance is not None and cls._instance._initialised
 
+    def stepping(self, _optimizer: Any, gradients: Mapping[int, Tensor]) -> None:
+        """Of msprobe.mindspore._optimizers: an optimizer is about to step."""
+        self._optimizer_steps(lambda parameter: gradients.get(id(parameter)))
+
+    def stepped(self, _optimizer: Any) -> None:
+        """Nothing is looked at then."""
+
     def _make_parts(self) -> None:
+        self._gradients = GradientWatch()
+        self._watches_optimizers = False
         self._calls = Calls(lambda: self._step_has_records)
         self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
         self._interception = Interception(self._calls)
@@ -168,6 +195,13 @@ class PrecisionDebugger(Debugger):
 def _cells_of(root: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
     """(dotted name, cell) of the cell and all inside it, each once."""
     yield from root.cells_and_names()
+
+
+def _named_parameters(cell: nn.Cell) -> Iterator[tuple[str, Any]]:
+    """Of an optimizer those that it steps, by the names that they carry."""
+    if is_optimizer(cell):
+        return ((parameter.name, parameter) for parameter in cell.parameters)
+    return cell.parameters_and_names()
 
 
 def _hook_gradient(tensor: Tensor, callback: Callable[[Tensor], None]) -> None:

@@ -74,13 +74,7 @@ class PrecisionDebugger(Debugger):
         debugger = cls._the()
         if not isinstance(model, torch.nn.Module):
             raise MsprobeError(f"monitor: the model is a {type(model).__name__}; it should be a torch.nn.Module")
-        if debugger.config.task != "grad_probe":
-            return
-        debugger._forked = False
-        debugger._tell_warnings()
-        debugger._gradients.add(model.named_parameters())
-        debugger._gradients.tell_unknown(debugger.config.param_list)
-        if debugger._optimizer_hook is None:
+        if debugger._monitor(model.named_parameters()) and debugger._optimizer_hook is None:
             debugger._optimizer_hook = register_optimizer_step_pre_hook(_before_optimizer)
 
     @classmethod
@@ -222,7 +216,7 @@ class PrecisionDebugger(Debugger):
         self._grafting: Grafting | None = None
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
-        self._gradients = GradientWatch(gradient_of)
+        self._gradients = GradientWatch()
         self._optimizer_hook: Any = None
         self._custom_apis = CustomApis(self._interception, _swaps_of)
         self._listed_apis = ListedApis(self._custom_apis)
@@ -460,13 +454,9 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def _before_optimizer(*_: Any) -> None:
-    """Of every optimizer, on its thread. Nothing raises into the program."""
-    debugger = PrecisionDebugger._instance
-    try:
-        if debugger is not None:
-            debugger._probe_gradients()
-    except Exception as error:
-        log.error(f"grad_probe: the gradients of step {debugger.service.current_iter} were not looked at: {error}")
+    """Of every optimizer, on its thread."""
+    if PrecisionDebugger._instance is not None:
+        PrecisionDebugger._instance._optimizer_steps(gradient_of)
 
 
 def _hook_gradient(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:

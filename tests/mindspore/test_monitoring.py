@@ -1,0 +1,130 @@
+"""Gradient signs in the real MindSpore."""
+
+import concurrent.futures
+import csv
+import json
+import zlib
+
+import numpy
+import pytest
+from harness import answers
+from harness.dumps import write_config
+from harness.mindspore import PROGRAMS
+from harness.processes import external_server, run
+
+PROBED = PROGRAMS / "probed.py"
+BOUNDS = [-0.01, 0, 0.5, 2]
+PARAMETERS = ["embedding.embedding_table", "norm.gamma", "norm.beta", "head.weight", "head.bias"]
+
+
+class Probed:
+    """Programs of task grad_probe, and what their gradients were."""
+
+    def __init__(self, directory, address, run_program, client):
+        self.directory, self.address, self.run_program, self.client = directory, address, run_program, client
+
+    def train(self, name, *arguments, level="L2", section=None, **fields):
+        config = write_config(
+            self.directory / f"{name}.json",
+            self.directory / name,
+            task="grad_probe",
+            section={"grad_level": level, "bounds": BOUNDS, **(section or {})},
+            **fields,
+        )
+        done = self.run_program(PROBED, config, self.seen_of(name), *arguments)
+        assert "same True" in done.output, "the run changed"
+
+    def seen_of(self, name):
+        return self.directory / f"{name}.npz"
+
+    def seen(self, name):
+        return numpy.load(self.seen_of(name))
+
+    def ask(self, *arguments):
+        return run([self.client, "--server", self.address, *arguments], check=False)
+
+
+@pytest.fixture(scope="module")
+def probed(run_program, tmp_path_factory, client):
+    """monday is the golden run; tuesday has noise from step 1 on; alone has a level without signs and no server."""
+    directory = tmp_path_factory.mktemp("probed")
+    address = f"unix:{directory}/s"
+    with (
+        external_server(directory / "s", directory / "data", directory / "server.log"),
+        concurrent.futures.ThreadPoolExecutor(2) as pool,
+    ):
+        every = Probed(directory, address, run_program, client)
+        chosen = {"param_list": ["head.weight", "norm.beta"]}
+        jobs = [
+            pool.submit(every.train, "monday", server=address, run="monday", step=[0, 1]),
+            pool.submit(every.train, "tuesday", "--noise=3", "--by-cell", server=address, run="tuesday"),
+            pool.submit(every.train, "alone", level="L0", section=chosen, step=[1]),
+        ]
+        for job in jobs:
+            job.result()
+        yield every
+
+
+def table(path):
+    return list(csv.DictReader(path.read_bytes().decode("utf-8-sig").splitlines()))
+
+
+def alike(one, other):
+    return float(((one > 0) == (other > 0)).mean())
+
+
+def test_signs_of_two_runs_are_compared_by_step_and_parameter(probed):
+    done = probed.ask("signs", "tuesday", "monday", "--format", "json")
+    assert done.returncode == 1, done.stderr
+    rows = [row for row in answers.rows(done.stdout) if row["parameter"] != "summary"]
+    assert [(row["step"], row["parameter"]) for row in rows] == [(step, name) for step in (0, 1) for name in PARAMETERS]
+    ours, theirs = probed.seen("tuesday"), probed.seen("monday")
+    for row in rows:
+        place = f"{row['step']}/{row['parameter']}"
+        assert (row["elements"], row["similarity"]) == (ours[place].size, alike(ours[place], theirs[place]))
+    assert {row["verdict"] for row in rows if row["step"] == 0} == {"similar"}
+    first = json.loads(done.stdout)["first"]
+    assert (first["step"], first["verdict"]) == (1, "drop")
+
+
+def test_files_have_what_the_gradients_were(probed, tmp_path):
+    from msprobe import GradComparator
+
+    for name in ("monday", "tuesday"):
+        done = probed.ask("export", name, "--to", "grad_probe", "--output", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+    seen = probed.seen("monday")
+    for step in (0, 1):
+        rows = table(tmp_path / f"monday/rank0/grad_summary_{step}.csv")
+        assert [row["param_name"] for row in rows] == PARAMETERS
+        for row in rows:
+            gradient = seen[f"{step}/{row['param_name']}"]
+            assert (float(row["max"]), float(row["min"])) == (gradient.max(), gradient.min())
+            assert float(row["norm"]) == pytest.approx(float(numpy.linalg.norm(gradient)), rel=1e-6)
+            assert row["shape"] == str(list(gradient.shape))
+            places = numpy.searchsorted(numpy.array(BOUNDS, numpy.float32), gradient)
+            shares = [float((places == place).mean()) for place in range(len(BOUNDS) + 1)]
+            assert [float(row[name]) for name in list(row)[1:6]] == pytest.approx(shares)
+            assert float(row["=0"]) == float((gradient == 0).mean())
+            signs = numpy.load(tmp_path / f"monday/rank0/step{step}/{row['param_name']}.npy")
+            assert signs.dtype == bool and (signs == (gradient > 0)).all()
+    GradComparator.compare_distributed(str(tmp_path / "tuesday"), str(tmp_path / "monday"), str(tmp_path / "out"))
+    content = (tmp_path / "out/rank0/similarities.csv").read_text(encoding="utf-8-sig")
+    header, *rows = list(csv.reader(content.splitlines()))
+    assert header == ["step", "0", "1"] and [row[0] for row in rows] == [*PARAMETERS, "summary"]
+    for name, first, second in rows[:-1]:
+        assert (float(first), float(second)) == (
+            1.0,
+            alike(probed.seen("tuesday")[f"1/{name}"], seen[f"1/{name}"]),
+        )
+
+
+def test_levels_and_lists_choose_what_is_kept(probed):
+    rank = probed.directory / "alone" / "rank0"
+    assert [path.name for path in rank.iterdir()] == ["grad_summary_1.csv"], "no signs at L0, and one step"
+    rows = table(rank / "grad_summary_1.csv")
+    assert list(rows[0]) == ["param_name", "MD5", "max", "min", "norm", "shape"]
+    assert [row["param_name"] for row in rows] == ["norm.beta", "head.weight"]
+    for row in rows:
+        content = probed.seen("alone")[f"1/{row['param_name']}"].tobytes()
+        assert row["MD5"] == f"{zlib.crc32(content):08x}"
