@@ -185,9 +185,8 @@ TensorReading Agent::ReadTensor(const py::object& tensor, const MemoryReader& me
 
 std::vector<double> Agent::SampleTensor(const py::object& tensor) {
   std::vector<double> sample;
-  WithTensors({&tensor, 1}, [&](std::span<const TensorRef> refs) {
-    sample = recorder_->source().Sample(refs.front(), kSampled);
-  });
+  WithTensors({&tensor, 1},
+              [&](std::span<const TensorRef> refs) { sample = recorder_->source().Sample(refs.front(), kSampled); });
   return sample;
 }
 

@@ -144,4 +144,8 @@ def test_graph_mode_is_refused_with_what_works(case):
 
 def test_what_is_torchs_is_refused(case):
     said, _, _ = case("for_torch")
-    assert said == "capture is 'all'; it is for PyTorch, leave it out for MindSpore"
+    assert said == [
+        "capture is 'all'; it is for PyTorch, leave it out for MindSpore",
+        "task is 'monitor'; it is for PyTorch, leave it out for MindSpore",
+        "watch is for PyTorch; a cell of MindSpore is watched by msprobe.mindspore.TrainerMon",
+    ]

@@ -1,4 +1,4 @@
-"""Gradient signs in the real MindSpore."""
+"""Gradient signs and TrainerMon in the real MindSpore."""
 
 import concurrent.futures
 import csv
@@ -128,3 +128,81 @@ def test_levels_and_lists_choose_what_is_kept(probed):
     for row in rows:
         content = probed.seen("alone")[f"1/{row['param_name']}"].tobytes()
         assert row["MD5"] == f"{zlib.crc32(content):08x}"
+
+
+@pytest.fixture(scope="module")
+def monitored(run_program, run_theirs, tmp_path_factory):
+    """Where either tool's TrainerMon left its files, and what our program printed."""
+    root = tmp_path_factory.mktemp("monitored")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ours = pool.submit(run_program, PROGRAMS / "monitor_cases.py", root / "ours")
+        pool.submit(run_theirs, PROGRAMS / "monitor_cases.py", root / "theirs").result()
+        return root, ours.result().output
+
+
+def monitor_files(directory):
+    return {path.name: list(csv.reader(path.read_text().splitlines())) for path in directory.glob("*-rank0-*/*.csv")}
+
+
+def equal(ours, theirs):
+    """Extremes to the last digit; sums in another order."""
+    if ours == theirs:
+        return True
+    try:
+        return float(ours) == pytest.approx(float(theirs), rel=1e-5, abs=2e-6)
+    except ValueError:
+        return False
+
+
+def under_their_header(row):
+    """Of a moment: mindstudio-probe puts "exp_avg.fc.weight" first, then a number, then the step."""
+    name, first, step, *others = row
+    return ["0", name.partition(".")[2], step, first, *others]
+
+
+@pytest.mark.parametrize("case", ["everything", "micro_batches", "chosen", "ends", "dynamic"])
+def test_csv_files_have_the_tools_rows(monitored, case):
+    ours, theirs = (monitor_files(monitored[0] / side / case) for side in ("ours", "theirs"))
+    assert ours.keys() == theirs.keys() and theirs
+    for file, (header, *rows) in theirs.items():
+        if file.startswith("exp_avg"):
+            rows = [under_their_header(row) for row in rows if not row[0].startswith("max_")]
+        if file.startswith("actv_grad"):  # nobody asks for the data's gradient
+            rows = [row for row in rows if row[1] not in (".input", "layers.0.input")]
+        assert ours[file][0] == header
+        assert [row[:3] for row in ours[file][1:]] == [row[:3] for row in rows], file
+        wrong = [
+            (mine, row)
+            for mine, row in zip(ours[file][1:], rows, strict=True)
+            if len(mine) != len(row) or not all(map(equal, mine, row))
+        ]
+        assert wrong == [], file
+
+
+def test_a_monitor_changes_no_bit(monitored):
+    assert [line for line in monitored[1].splitlines() if line.startswith("same ")] == ["same True", "same True"]
+
+
+def test_the_rules_find_the_same_anomalies(monitored):
+    ours, theirs = (
+        json.loads((monitored[0] / side / "everything/anomaly_detected/rank0/anomaly.json").read_text())
+        for side in ("ours", "theirs")
+    )
+    known, wanted = (
+        {
+            (each["tag_name"], each["step"])
+            for each in anomalies.values()
+            if "actv_grad" not in each["tag_name"] and "exp_avg" not in each["tag_name"]  # whose rows differ, as above
+        }
+        for anomalies in (ours, theirs)
+    )
+    assert known == wanted and known
+
+
+def test_numbers_are_there_before_the_optimizer_steps(monitored):
+    (line,) = (line for line in monitored[1].splitlines() if line.startswith("norms "))
+    norms = json.loads(line.removeprefix("norms "))
+    assert norms["0:weight/rank0/post_grad"] == norms["0:weight/rank0/acc_grad"] == pytest.approx(24**0.5)
+    assert norms["0:.input:0/rank0/actv"] == pytest.approx(6**0.5)
+    assert norms["0:.output:0/rank0/actv_grad"] == pytest.approx(2.0)
+    assert norms["0:bias/rank0/exp_avg_sq"] == 0, "Adam calls it moment2"

@@ -11,11 +11,14 @@ __version__ = "0.1.0"
 
 choose()
 
+from msprobe._common.errors import MsprobeError  # noqa: E402
 from msprobe._common.grad_comparator import GradComparator  # noqa: E402  (built for another Python, it says so first)
 
 
 def watch(model: Any, optimizer: Any, **options: Any) -> None:
     """Watches a training run of PyTorch by one line: see msprobe.pytorch.watching.watch."""
+    if any(kind.__module__.startswith("mindspore.") for kind in type(model).__mro__):
+        raise MsprobeError("watch is for PyTorch; a cell of MindSpore is watched by msprobe.mindspore.TrainerMon")
     from msprobe.pytorch.watching import watch as watch_training
 
     watch_training(model, optimizer, **options)

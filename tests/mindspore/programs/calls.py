@@ -21,6 +21,7 @@ import msprobe.mindspore as tool
 import numpy as np
 from lines import tell
 from mindspore import Tensor, mint, nn, ops
+from msprobe import watch
 from msprobe.mindspore import PrecisionDebugger
 
 ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -253,14 +254,18 @@ def tokens(out):
 
 
 def for_torch(out):
-    say_refusal(out, capture="all")
+    say([refusal(configure, out, capture="all"), refusal(configure, out, task="monitor"), refusal(watch, Net(), None)])
 
 
 def say_refusal(out, **fields):
+    say(refusal(configure, out, **fields))
+
+
+def refusal(call, *args, **kwargs):
     try:
-        configure(out, **fields)
+        call(*args, **kwargs)
     except tool.MsprobeError as error:
-        say(str(error))
+        return str(error)
 
 
 def files(out):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 
+FORMATS = ("csv", "tensorboard", "api")
 OPS = ("norm", "min", "max", "zeros", "nans", "id", "mean", "shape", "dtype")
 _DEFAULTS: dict[str, Any] = {
     "targets": {},
@@ -56,7 +58,8 @@ _WITHOUT_EFFECT = {
 class MonitorJson:
     """One reading of the file. MsprobeError names the field, the value and what is right."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], formats: Sequence[str] = FORMATS) -> None:
+        self._formats = formats
         try:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -89,8 +92,9 @@ class MonitorJson:
                 bound = f" to {most}" if most else ""
                 raise MsprobeError(f"{name} is {value!r}; it should be an int from {least}{bound}")
         elif name == "format":
-            if value not in ("csv", "tensorboard", "api"):
-                log.warning(f'format is {value!r}; it should be "csv", "tensorboard" or "api": csv is written')
+            if value not in self._formats:
+                *others, last = (f'"{each}"' for each in self._formats)
+                log.warning(f"format is {value!r}; it should be {', '.join(others)} or {last}: csv is written")
                 return "csv"
         elif not isinstance(value, type(default)):
             raise MsprobeError(f"{name} is {value!r}; it should be a {type(default).__name__}")
@@ -129,4 +133,4 @@ class MonitorJson:
         return True
 
 
-__all__ = ["OPS", "MonitorJson"]
+__all__ = ["FORMATS", "OPS", "MonitorJson"]

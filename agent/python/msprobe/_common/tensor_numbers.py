@@ -1,4 +1,4 @@
-"""The statistics of one tensor as mindstudio-probe's monitors name them, read by the agent's kernel."""
+"""The statistics of one tensor as mindstudio-probe's monitors name them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 NAN = math.nan
+_NOTHING = (NAN, NAN, NAN, 0.0, 0)  # of no elements
 
 
-def tensor_numbers(tensor: Any, ops: Sequence[str], eps: float) -> dict[str, Any]:
-    """op -> value: floats, ints for nans and for extremes of integers, a list for shape, the dtype for dtype.
-
-    What is no tensor has NaN for each. A tensor of a device is copied to the host, which waits for it.
-    """
-    from msprobe import _agent
-
-    if not hasattr(tensor, "numel"):
-        return dict.fromkeys(ops, NAN)
-    host = getattr(tensor, "_local_tensor", tensor).detach()
-    if host.device.type != "cpu":
-        host = host.cpu()
-    is_empty = host.numel() == 0
-    measured = None if is_empty else _agent.measure(host)
-    # As torch has them for no elements.
-    low, high, mean, norm, nans = (NAN, NAN, NAN, 0.0, 0) if measured is None else measured
-    lazy: Mapping[str, Callable[[], Any]] = {
-        "min": lambda: low,
-        "max": lambda: high,
-        "mean": lambda: mean,
-        "norm": lambda: norm,
-        "nans": lambda: nans,
-        "zeros": lambda: NAN if is_empty else narrowed(int((host.abs() < eps).sum()) / host.numel()),
-        "id": lambda: host.item() if host.dim() == 0 else None,
-        "shape": lambda: list(tensor.shape),
-        "dtype": lambda: tensor.dtype,
-    }
-    return {op: lazy[op]() for op in ops}
+def named_numbers(ops: Sequence[str], measured: Any, other: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """op -> value. measured: what an extension's measure() gives; None: there are no elements. other: the other ops."""
+    known = dict(zip(("min", "max", "mean", "norm", "nans"), _NOTHING if measured is None else measured))
+    return {op: known[op] if op in known else other[op]() for op in ops}
 
 
 def narrowed(value: float) -> float:
@@ -48,4 +25,4 @@ def narrowed(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-__all__ = ["NAN", "narrowed", "tensor_numbers"]
+__all__ = ["NAN", "named_numbers", "narrowed"]

@@ -11,12 +11,14 @@ from msprobe.mindspore._reproducible import seed_all  # noqa: E402
 from msprobe.mindspore._tensor_files import save, save_grad, step  # noqa: E402
 from msprobe.mindspore.common.utils import MsprobeInitStep, MsprobeStep  # noqa: E402
 from msprobe.mindspore.debugger import PrecisionDebugger  # noqa: E402
+from msprobe.mindspore.trainer_mon import TrainerMon  # noqa: E402
 
 __all__ = [
     "MsprobeError",
     "MsprobeInitStep",
     "MsprobeStep",
     "PrecisionDebugger",
+    "TrainerMon",
     "save",
     "save_grad",
     "seed_all",

@@ -45,7 +45,7 @@ class Calls:
         self._cells: dict[int, _Cell] = {}  # by id; each keeps its cell
         self._primitives: dict[int, tuple[Any, Any]] = {}  # by id: the primitive and its Api
         self._watched: dict[tuple[int, str], Any] = {}  # parameter and cell: the handle of its hook
-        self._unfinished: set[Passage] = set()
+        self._unfinished: dict[Passage, None] = {}
 
     # What is known of the models.
 

@@ -71,9 +71,9 @@ class Passage:
     record with what there is.
     """
 
-    def __init__(self, call: Any, by_arrival: bool, unfinished: set[Passage]) -> None:
+    def __init__(self, call: Any, by_arrival: bool, unfinished: dict[Passage, None]) -> None:
         """by_arrival: gradients stand in the order in which they come, and no null among them.
-        unfinished: where a passage stands while it waits for gradients."""
+        unfinished: where a passage stands while it waits for gradients, behind those whose first came before its."""
         self._call, self._by_arrival, self._unfinished = call, by_arrival, unfinished
         self._inputs = self._outputs = 0  # tensors
         self._hooked_inputs: set[int] = set()
@@ -119,7 +119,7 @@ class Passage:
         if self._begun:  # another pass over the same call
             self.finish()
         self._arrived_outputs[place] = self._call.read_gradient(gradient)
-        self._unfinished.add(self)
+        self._unfinished.setdefault(self)
         if len(self._arrived_outputs) == len(self._hooked_outputs):
             self._begin()
 
@@ -151,4 +151,4 @@ class Passage:
         self._begun = False
         self._arrived_inputs: dict[int, Any] = {}  # by place, in the order of arrival
         self._arrived_outputs: dict[int, Any] = {}
-        self._unfinished.discard(self)
+        self._unfinished.pop(self, None)

@@ -13,9 +13,7 @@ from msprobe._common.contained import Contained
 from msprobe._common.errors import MsprobeError
 from msprobe._common.swaps import AttributeSwap
 
-_STATES = tuple(
-    "exp_avg exp_avg_sq max_exp_avg_sq moment1 moment2 moments1 moments2 vhat moments accum accumulation".split()
-)
+_MOMENTS = ("exp_avg", "exp_avg_sq", "moment1", "moment2", "moments1", "moments2")
 _KINDS = (nn.Optimizer, experimental.Optimizer)
 
 
@@ -58,7 +56,7 @@ def observe(observer: Observer) -> None:
     with _lock:
         _observers.append(_Shown(observer))
         if not _swaps:
-            _swaps.extend(AttributeSwap(kind, "__call__", _shown(kind)) for kind in _KINDS)
+            _swaps.extend(AttributeSwap(kind, "__call__", _call) for kind in _KINDS)
             for swap in _swaps:
                 swap.install()
 
@@ -83,9 +81,9 @@ def unwrapped(optimizer: Any) -> Any:
     return inner
 
 
-def states_of(optimizer: Any) -> dict[str, dict[int, Tensor]]:
-    """What it keeps for each parameter: by the name of its attribute, and there by the identity of the parameter."""
-    parameters, named = optimizer.parameters, ((name, getattr(optimizer, name, None)) for name in _STATES)
+def moments_of(optimizer: Any) -> dict[str, dict[int, Tensor]]:
+    """Those that it has: by the name of its attribute, and there by the identity of the parameter."""
+    parameters, named = optimizer.parameters, ((name, getattr(optimizer, name, None)) for name in _MOMENTS)
     return {
         name: {id(parameter): state for parameter, state in zip(parameters, states)}
         for name, states in named
@@ -93,24 +91,21 @@ def states_of(optimizer: Any) -> dict[str, dict[int, Tensor]]:
     }
 
 
-def _shown(kind: type) -> Any:
-    def call(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        run = super(kind, optimizer).__call__
-        if getattr(_inside, "steps", False):  # an optimizer that calls another one
-            return run(*args, **kwargs)
-        _inside.steps = True
-        observers = list(_observers)
-        try:
-            for each in observers:
-                each.before(optimizer, args[0] if args else kwargs.get("gradients"))
-            result = run(*args, **kwargs)
-            for each in observers:
-                each.after(optimizer)
-            return result
-        finally:
-            _inside.steps = False
-
-    return call
+def _call(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    """In place of __call__, which both classes have of nn.Cell."""
+    if getattr(_inside, "steps", False):  # an optimizer that calls another one
+        return nn.Cell.__call__(optimizer, *args, **kwargs)
+    _inside.steps = True
+    observers = list(_observers)
+    try:
+        for each in observers:
+            each.before(optimizer, args[0] if args else kwargs.get("gradients"))
+        result = nn.Cell.__call__(optimizer, *args, **kwargs)
+        for each in observers:
+            each.after(optimizer)
+        return result
+    finally:
+        _inside.steps = False
 
 
 def _by_parameter(optimizer: Any, gradients: Any) -> dict[int, Tensor]:
@@ -121,4 +116,4 @@ def _by_parameter(optimizer: Any, gradients: Any) -> dict[int, Tensor]:
     return {id(parameter): gradient for parameter, gradient in pairs if isinstance(gradient, Tensor)}
 
 
-__all__ = ["Observer", "is_optimizer", "leave", "observe", "states_of", "unwrapped"]
+__all__ = ["Observer", "is_optimizer", "leave", "moments_of", "observe", "unwrapped"]

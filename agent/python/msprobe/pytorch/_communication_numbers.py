@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from msprobe._common import log
-from msprobe._common.tensor_numbers import narrowed, tensor_numbers
+from msprobe._common.tensor_numbers import narrowed
 from msprobe.pytorch._communication_watch import CommunicationWatch
+from msprobe.pytorch._tensor_numbers import tensor_numbers
 
 # Those that the tool watches.
 _OPERATIONS = tuple(

@@ -14,8 +14,9 @@ import torch
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
-from msprobe._common.tensor_numbers import narrowed, tensor_numbers
+from msprobe._common.tensor_numbers import narrowed
 from msprobe.pytorch._communication_numbers import CommunicationNumbers
+from msprobe.pytorch._tensor_numbers import tensor_numbers
 from msprobe.pytorch._training_watch import TrainingWatch, unwrapped
 
 _FRAMEWORKS = {"pytorch": "pytorch", "pt": "pytorch", "torch": "pytorch", "mindspore": "mindspore", "ms": "mindspore"}
@@ -41,7 +42,7 @@ class TrainerMonitorV2:
             raise MsprobeError(f"{config_path} holds a {type(self.config).__name__}; it should be a JSON object")
         asked = str(fr or self.config.get("framework", "pytorch")).strip().lower()
         if _FRAMEWORKS.get(asked) != "pytorch":
-            why = "is for MindSpore, whose training is not watched here" if asked in _FRAMEWORKS else "is unknown"
+            why = "is for MindSpore, which TrainerMon alone watches" if asked in _FRAMEWORKS else "is unknown"
             raise MsprobeError(f"framework is {asked!r}, which {why}; it should be pytorch, pt or torch")
         if (written := str(self.config.get("format", "csv")).strip().lower()) != "csv":
             raise ValueError(f"format is {written!r}; it should be 'csv'")

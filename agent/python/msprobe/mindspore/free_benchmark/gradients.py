@@ -89,7 +89,7 @@ class Arrivals:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self.passage = Passage(self, False, set())
+        self.passage = Passage(self, False, {})
 
     def read_gradient(self, gradient: Tensor) -> Tensor:
         return gradient
