@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "agent/capture/reading/tensor_sample.h"
 #include "agent/stats/checksum.h"
 
 namespace msprobe::capture {
@@ -30,6 +31,16 @@ stats::TensorView ViewOf(const HostTensor& tensor) {
 
 bool CanBeRead(const HostTensor& tensor) {
   return tensor.dtype != DType::kOther && (tensor.data != nullptr || ViewOf(tensor).element_count() == 0);
+}
+
+// Whether its elements lie side by side, in order.
+bool IsDense(const HostTensor& tensor) {
+  int64_t expected = 1;
+  for (size_t i = tensor.sizes.size(); i > 0; --i) {
+    if (tensor.sizes[i - 1] != 1 && tensor.strides[i - 1] != expected) return false;
+    expected *= tensor.sizes[i - 1];
+  }
+  return true;
 }
 
 // All but the numbers.
@@ -62,6 +73,11 @@ TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader
   }
   NameDType(tensor, reading);
   return reading;
+}
+
+std::vector<double> MindsporeSource::Sample(TensorRef ref, size_t most) {
+  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
+  return CanBeRead(tensor) && IsDense(tensor) ? SampleDense(ViewOf(tensor), most) : std::vector<double>{};
 }
 
 GradientReading MindsporeSource::ReadGradient(TensorRef ref, const core::GradProbeConfig& probe,

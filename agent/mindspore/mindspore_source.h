@@ -22,6 +22,7 @@ class MindsporeSource final : public TensorSource {
  public:
   std::string_view framework() const override { return "mindspore"; }
   TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  std::vector<double> Sample(TensorRef tensor, size_t most) override;
   GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
                                const MemoryReader& memory) override;
   bool BeginCall(core::RecordKind) override { return false; }

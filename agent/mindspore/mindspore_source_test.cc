@@ -104,6 +104,20 @@ TEST_F(MindsporeSourceTest, ChecksumsOfGradientsAreThoseOfFloat32) {
   EXPECT_FALSE(reading.signs.has_value());
 }
 
+TEST_F(MindsporeSourceTest, SamplesWhatLiesSideBySide) {
+  const std::vector<float> elements = {1, 2, 3, 4, 5, 6};
+  const int64_t sizes[] = {2, 3};
+  const int64_t dense[] = {3, 1}, transposed[] = {1, 2};
+  HostTensor tensor;
+  tensor.data = elements.data();
+  tensor.dtype = DType::kFloat32;
+  tensor.sizes = sizes;
+  tensor.strides = dense;
+  EXPECT_EQ(source_.Sample(RefTo(tensor), 100), std::vector<double>({1, 2, 3, 4, 5, 6}));
+  tensor.strides = transposed;
+  EXPECT_EQ(source_.Sample(RefTo(tensor), 100), std::vector<double>());
+}
+
 TEST_F(MindsporeSourceTest, AReadingWithoutMemoryHasItsShapeAlone) {
   const int64_t sizes[] = {7};
   HostTensor tensor;

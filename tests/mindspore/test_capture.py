@@ -146,6 +146,5 @@ def test_what_is_torchs_is_refused(case):
     said, _, _ = case("for_torch")
     assert said == [
         "capture is 'all'; it is for PyTorch, leave it out for MindSpore",
-        "task is 'monitor'; it is for PyTorch, leave it out for MindSpore",
-        "watch is for PyTorch; a cell of MindSpore is watched by msprobe.mindspore.TrainerMon",
+        "model_series is ['weights']; it is for PyTorch, leave it out for MindSpore",
     ]

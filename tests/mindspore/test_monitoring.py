@@ -1,4 +1,4 @@
-"""Gradient signs and TrainerMon in the real MindSpore."""
+"""Gradient signs, TrainerMon and msprobe.watch in the real MindSpore."""
 
 import concurrent.futures
 import csv
@@ -11,6 +11,7 @@ from harness import answers
 from harness.dumps import write_config
 from harness.mindspore import PROGRAMS
 from harness.processes import external_server, run
+from msprobe_client import Client
 
 PROBED = PROGRAMS / "probed.py"
 BOUNDS = [-0.01, 0, 0.5, 2]
@@ -206,3 +207,49 @@ def test_numbers_are_there_before_the_optimizer_steps(monitored):
     assert norms["0:.input:0/rank0/actv"] == pytest.approx(6**0.5)
     assert norms["0:.output:0/rank0/actv_grad"] == pytest.approx(2.0)
     assert norms["0:bias/rank0/exp_avg_sq"] == 0, "Adam calls it moment2"
+
+
+@pytest.fixture(scope="module")
+def watched(run_program, tmp_path_factory):
+    """A client of a server with the run "watched", and what the program printed."""
+    directory = tmp_path_factory.mktemp("watched")
+    address = f"unix:{directory}/s"
+    config = write_config(
+        directory / "config.json",
+        directory / "dump",
+        task="monitor",
+        level="L0",
+        section={"micro_batches": True, "activations": 1, "list": ["head"]},
+        server=address,
+        run="watched",
+    )
+    with external_server(directory / "s", directory / "data", directory / "server.log"):
+        output = run_program(PROGRAMS / "watched.py", config).output
+        with Client(address) as client:
+            yield client, output
+
+
+def test_a_training_that_is_watched_keeps_its_bits_and_becomes_series(watched):
+    client, output = watched
+    assert "same True" in output
+    (line,) = (line for line in output.splitlines() if line.startswith("norms "))
+    norms = {f"head.weight.{name}:norm": values for name, values in json.loads(line.removeprefix("norms ")).items()}
+    found = {series.name: series for series in client.monitor.series("watched", "head.weight.*:norm")}
+    assert set(found) == {
+        *norms,
+        "head.weight.moment2:norm",
+        "head.weight.parameters_grad.micro_batch.0:norm",
+    }
+    for name, values in norms.items():
+        assert (tuple(found[name].steps), tuple(found[name].values)) == ((0, 1), pytest.approx(values, rel=1e-6)), name
+    (ratio,) = client.monitor.series("watched", "update_ratio/head.weight")
+    assert all(0 < value < 1 for value in ratio.values) and len(ratio.values) == 2
+    assert list(client.monitor.series("watched", "first.*")) == []
+
+
+def test_activations_are_captured_in_the_steps_that_are_asked_for(watched):
+    client, _ = watched
+    for step in client.steps("watched"):
+        names = [record.full_name for record in client.records("watched", step=step.step, rank=step.rank)]
+        assert any(name.startswith("Cell.head.Dense.forward") for name in names)
+    assert [step.step for step in client.steps("watched")] == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,17 +12,15 @@ __version__ = "0.1.0"
 
 choose()
 
-from msprobe._common.errors import MsprobeError  # noqa: E402
 from msprobe._common.grad_comparator import GradComparator  # noqa: E402  (built for another Python, it says so first)
 
 
 def watch(model: Any, optimizer: Any, **options: Any) -> None:
-    """Watches a training run of PyTorch by one line: see msprobe.pytorch.watching.watch."""
-    if any(kind.__module__.startswith("mindspore.") for kind in type(model).__mro__):
-        raise MsprobeError("watch is for PyTorch; a cell of MindSpore is watched by msprobe.mindspore.TrainerMon")
-    from msprobe.pytorch.watching import watch as watch_training
-
-    watch_training(model, optimizer, **options)
+    """Watches a training run by one line: see watch of msprobe.pytorch.watching, or of msprobe.mindspore.watching."""
+    first = model[0] if isinstance(model, (list, tuple)) and model else model
+    is_cell = any(kind.__module__.startswith("mindspore.") for kind in type(first).__mro__)
+    module = importlib.import_module(f"msprobe.{'mindspore' if is_cell else 'pytorch'}.watching")
+    module.watch(model, optimizer, **options)
 
 
 def log(values: Mapping[str, Any], step: int | None = None) -> None:

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "agent/capture/reading/tensor_sample.h"
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
-#include "agent/stats/decode.h"
 #include "agent/stats/signs.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/device/device_signs.h"
@@ -269,28 +269,21 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, const MemoryRea
 }
 
 std::vector<double> TensorReader::Sample(const at::Tensor& tensor, size_t most) const {
-  constexpr size_t kPiece = 64;  // elements that lie together
   const auto dtype = static_cast<DType>(WireDType(tensor.scalar_type()));
   if (!HasReadableMemory(tensor) || !tensor.device().is_cpu() || !tensor.is_contiguous() || tensor.is_quantized() ||
-      tensor.is_conj() || tensor.is_neg() || stats::ElementSize(dtype) == 0 || stats::ValuesPerElement(dtype) != 1) {
+      tensor.is_conj() || tensor.is_neg()) {
     return {};
   }
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto* storage = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
   const std::span<const int64_t> sizes(tensor.sizes().data(), tensor.sizes().size());
   const std::span<const int64_t> strides(tensor.strides().data(), tensor.strides().size());
-  const auto count = static_cast<size_t>(tensor.numel());
-  if (count == 0 || storage == nullptr || !FitsStorage(impl, sizes, strides)) return {};
-  const stats::TensorView view{.data = storage, .dtype = dtype, .sizes = sizes, .strides = strides};
-  const char* const first = storage + impl->storage_offset() * static_cast<int64_t>(impl->itemsize());
-  const size_t pieces = count <= most ? 1 : std::max<size_t>(1, most / kPiece);
-  const size_t piece = count <= most ? count : kPiece;
-  std::vector<double> values(pieces * piece);
-  for (size_t i = 0; i < pieces; ++i) {
-    const size_t at = pieces == 1 ? 0 : i * (count - piece) / (pieces - 1);
-    stats::DecodeToDouble(view, first + at * impl->itemsize(), piece, 0, values.data() + i * piece);
-  }
-  return values;
+  if (storage == nullptr || !FitsStorage(impl, sizes, strides)) return {};
+  return SampleDense({.data = storage + impl->storage_offset() * static_cast<int64_t>(impl->itemsize()),
+                      .dtype = dtype,
+                      .sizes = sizes,
+                      .strides = strides},
+                     most);
 }
 
 RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,

@@ -21,7 +21,6 @@ import msprobe.mindspore as tool
 import numpy as np
 from lines import tell
 from mindspore import Tensor, mint, nn, ops
-from msprobe import watch
 from msprobe.mindspore import PrecisionDebugger
 
 ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -254,7 +253,8 @@ def tokens(out):
 
 
 def for_torch(out):
-    say([refusal(configure, out, capture="all"), refusal(configure, out, task="monitor"), refusal(watch, Net(), None)])
+    series = {"model_series": ["weights"]}
+    say([refusal(configure, out, capture="all"), refusal(configure, out, task="monitor", section=series)])
 
 
 def say_refusal(out, **fields):

@@ -96,6 +96,8 @@ class Debugger:
         self._rank: int | None = None
         self._models: list[Any] = []
         self._registered = 0  # so many of _models are known to the agent
+        self.training: Any = None
+        self._watched = 0  # how many of _models it has
         self._loaded: Any = None  # what replaces the inputs of modules (load)
         self._bench_step: int | None = None  # the step that a bench was looked for
         self._running = False
@@ -195,13 +197,61 @@ class Debugger:
         """Why a step has no record, as part of a sentence."""
         raise NotImplementedError
 
-    # Of task monitor, where the framework has it.
+    def _make_training(self, communication: bool) -> Any:
+        """Task monitor: what shows a training to the agent's series (ParameterSeries). communication: and calls
+        between ranks."""
+        raise NotImplementedError
+
+    # Of task monitor.
+
+    def watch(
+        self,
+        models: list[Any],
+        optimizer: Any,
+        after_step: Callable[[Any], None] | None = None,
+        *,
+        communication: bool = False,
+    ) -> None:
+        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped.
+        communication: calls between ranks, too."""
+        self._open()
+        if self.training is None:
+            self.training = self._make_training(communication)
+        for index, model in enumerate(models):
+            self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
+        self.training.add_optimizer(optimizer, after_step)
+
+    @property
+    def watches_step(self) -> bool:
+        """Task monitor: whether what happens now becomes series, by interval, step, rank and switch."""
+        config, step = self.config, self.service.loop + self.service.init_step
+        is_wanted = step % config.interval == 0 and (not config.step or step in config.step)
+        return is_wanted and self._followed.enabled and (not config.rank or self._rank in config.rank)
 
     def _watch_training(self) -> None:
         """What training does to the models becomes series from now on."""
+        if self.config.task != "monitor":
+            return
+        fresh = self._models[self._watched :]
+        self._watched = len(self._models)
+        models = [part for model in fresh for part in (model if isinstance(model, list) else [model])]
+        if self.training is None:
+            self.watch(models, None)
+            return
+        for model in models:  # start() was given another one
+            self.training.add(model, prefix="")
 
     def _send_series(self, step: int, keep: bool) -> None:
         """The step ends: its points are sent, or forgotten."""
+        if self.training is not None and self._agent is not None:
+            if keep:
+                self.training.end_step()
+                self._agent.send_series(step)
+            else:
+                self._agent.forget_series()
+            if self.config.task != "monitor":  # it was changed while the program ran
+                self.training.close()
+                self.training, self._watched = None, 0
 
     def _samples(self, step: int) -> bool:
         """Whether the schedule has this step; without one, of task monitor, whether the step's modules are captured.

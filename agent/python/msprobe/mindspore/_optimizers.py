@@ -13,7 +13,7 @@ from msprobe._common.contained import Contained
 from msprobe._common.errors import MsprobeError
 from msprobe._common.swaps import AttributeSwap
 
-_MOMENTS = ("exp_avg", "exp_avg_sq", "moment1", "moment2", "moments1", "moments2")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "moment1", "moment2", "moments1", "moments2", "moments", "accum")
 _KINDS = (nn.Optimizer, experimental.Optimizer)
 
 

@@ -22,6 +22,7 @@ from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
 from msprobe.mindspore._optimizers import is_optimizer, observe
 from msprobe.mindspore._refusals import refuse
+from msprobe.mindspore._series_observer import TrainingSeries
 from msprobe.mindspore._why_empty import why_empty
 from msprobe.mindspore.free_benchmark.stage import FreeBenchmark
 
@@ -126,6 +127,9 @@ class PrecisionDebugger(Debugger):
             return super()._end_step(dump)
         self._kernels.end_step()
         self.service.loop += 1
+
+    def _make_training(self, communication: bool) -> TrainingSeries:
+        return TrainingSeries(self)
 
     def _open_session(self) -> Any:
         return open_agent(self.config, self._rank)

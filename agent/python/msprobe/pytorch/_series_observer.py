@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from msprobe import _agent
+from msprobe._common.training_series import ParameterSeries
 from msprobe.pytorch._communication import carried
 from msprobe.pytorch._communication_watch import CommunicationWatch, call_site
 from msprobe.pytorch._shards import local, shard_of
 from msprobe.pytorch._training_watch import TrainingWatch, model_itself
 from msprobe.pytorch.model_series.series import ModelSeries
 
-_EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
 
-
-class TrainingSeries:
+class TrainingSeries(ParameterSeries):
     """Reads tensors into the series of a debugger's agent, under names that the rules of the server know.
 
     docs/monitoring.md lists the names. debugger: of task monitor, with its session open. communication: calls between
@@ -26,12 +23,7 @@ class TrainingSeries:
     """
 
     def __init__(self, debugger: Any, *, communication: bool) -> None:
-        self._debugger = debugger
-        self._after: Callable[[Any], None] | None = None
-        self._listed: list[str] = []
-        self._selected = ""
-        self._wants: dict[str, bool] = {}  # by name, as list and select say
-        self._places: dict[torch.nn.Parameter, str] = {}  # the record of the module that a parameter belongs to
+        super().__init__(debugger)
         self._clipped: set[str] = set()
         self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
         self._optimizers: set[int] = set()
@@ -39,14 +31,6 @@ class TrainingSeries:
         self._calls: dict[str, list[int]] = {}  # of the step, by name: how many, and their bytes
         self._communication = CommunicationWatch(self, inner=False) if communication else None
         self._of_model = ModelSeries(debugger) if self._config.model_series else None
-
-    @property
-    def _config(self) -> Any:
-        return self._debugger.config
-
-    @property
-    def _agent(self) -> Any:
-        return self._debugger._agent
 
     def add(self, model: torch.nn.Module, prefix: str) -> None:
         inner = model_itself(model)
@@ -151,18 +135,6 @@ class TrainingSeries:
         if self._after is not None:
             self._after(optimizer)
 
-    def _takes(self, name: str, parameter: torch.nn.Parameter) -> bool:
-        config = self._config
-        if not self._debugger.watches_step or self._agent is None:
-            return False
-        if (config.list, config.select) != (self._listed, self._selected):  # they may change while the program runs
-            self._listed, self._selected, self._wants = config.list, config.select, {}
-        if name not in self._wants:
-            wanted = [_predicate(text) for text in config.list]
-            is_selected = not config.select or _agent.Selector(config.select).takes_module(self._places[parameter])
-            self._wants[name] = is_selected and (not wanted or any(wants(name) for wants in wanted))
-        return self._wants[name]
-
     def _read_gradients(self, parameters: dict[str, torch.nn.Parameter], stage: str) -> set[str]:
         read = set()
         for name, parameter in parameters.items():
@@ -193,15 +165,6 @@ class TrainingSeries:
 def _state_of(optimizer: Any) -> Any:
     """Of a ZeroRedundancyOptimizer what the optimizer inside has, for the parameters that this rank steps."""
     return getattr(optimizer, "optim", optimizer).state
-
-
-def _predicate(text: str) -> Callable[[str], bool]:
-    """Of an element of `list`: a part of the name, or an expression in it."""
-    found = _EXPRESSION.fullmatch(text)
-    if found is None:
-        return lambda name: text in name
-    expression = re.compile(found[1])
-    return lambda name: expression.search(name) is not None
 
 
 def _is_reduced() -> bool:

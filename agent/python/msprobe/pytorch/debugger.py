@@ -224,8 +224,6 @@ class PrecisionDebugger(Debugger):
             lambda: self._agent, lambda: self.service.loop + self.service.init_step, torch.Tensor, _hook_gradient
         )
         self._loaded = self._make_inputs()
-        self.training: TrainingSeries | None = None
-        self._watched = 0  # how many of the models it has
         self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
 
     def _open_session(self) -> Any:
@@ -307,52 +305,8 @@ class PrecisionDebugger(Debugger):
         if self.config.request_id:  # whose rows nobody has told
             self._stop_capture()
 
-    def watch(
-        self,
-        models: list[Any],
-        optimizer: Any,
-        after_step: Callable[[Any], None] | None = None,
-        *,
-        communication: bool = False,
-    ) -> None:
-        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped.
-        communication: calls between ranks, too."""
-        self._open()
-        if self.training is None:
-            self.training = TrainingSeries(self, communication=communication)
-        for index, model in enumerate(models):
-            self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
-        self.training.add_optimizer(optimizer, after_step)
-
-    @property
-    def watches_step(self) -> bool:
-        """Task monitor: whether what happens now becomes series, by interval, step, rank and switch."""
-        config, step = self.config, self.service.loop + self.service.init_step
-        is_wanted = step % config.interval == 0 and (not config.step or step in config.step)
-        return is_wanted and self._followed.enabled and (not config.rank or self._rank in config.rank)
-
-    def _watch_training(self) -> None:
-        if self.config.task != "monitor":
-            return
-        fresh = self._models[self._watched :]
-        self._watched = len(self._models)
-        models = [part for model in fresh for part in (model if isinstance(model, list) else [model])]
-        if self.training is None:
-            self.watch(models, None)
-            return
-        for model in models:  # start() was given another one
-            self.training.add(model, prefix="")
-
-    def _send_series(self, step: int, keep: bool) -> None:
-        if self.training is not None and self._agent is not None:
-            if keep:
-                self.training.end_step()
-                self._agent.send_series(step)
-            else:
-                self._agent.forget_series()
-            if self.config.task != "monitor":  # it was changed while the program ran
-                self.training.close()
-                self.training, self._watched = None, 0
+    def _make_training(self, communication: bool) -> TrainingSeries:
+        return TrainingSeries(self, communication=communication)
 
     @property
     def _loads_only(self) -> bool:

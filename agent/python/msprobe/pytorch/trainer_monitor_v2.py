@@ -42,7 +42,7 @@ class TrainerMonitorV2:
             raise MsprobeError(f"{config_path} holds a {type(self.config).__name__}; it should be a JSON object")
         asked = str(fr or self.config.get("framework", "pytorch")).strip().lower()
         if _FRAMEWORKS.get(asked) != "pytorch":
-            why = "is for MindSpore, which TrainerMon alone watches" if asked in _FRAMEWORKS else "is unknown"
+            why = "is for MindSpore, for which there is TrainerMon" if asked in _FRAMEWORKS else "is unknown"
             raise MsprobeError(f"framework is {asked!r}, which {why}; it should be pytorch, pt or torch")
         if (written := str(self.config.get("format", "csv")).strip().lower()) != "csv":
             raise ValueError(f"format is {written!r}; it should be 'csv'")

@@ -8,28 +8,10 @@ from typing import Any
 
 import torch
 
-from msprobe._common import arguments, log
-from msprobe._common.errors import MsprobeError
+from msprobe._common import arguments
+from msprobe._common.watching import begin
 from msprobe.pytorch.debugger import PrecisionDebugger
 from msprobe.select import Predicate
-
-
-class _Steps:
-    """Ends a step of the debugger each time that the last of the optimizers has stepped."""
-
-    def __init__(self, debugger: Any, optimizers: list[Any]) -> None:
-        self._debugger, self._optimizers = debugger, optimizers
-
-    def stepped(self, optimizer: Any) -> None:
-        if optimizer is not self._optimizers[-1]:
-            return
-        debugger = self._debugger
-        debugger._stop()
-        debugger._end_step(True)
-        try:
-            debugger._start([], None, None, None)
-        except MsprobeError as error:
-            log.warning(f"nothing is captured: {error}")
 
 
 def watch(
@@ -56,29 +38,16 @@ def watch(
 
     optimizers = [unwrapped(each) for each in (optimizer if isinstance(optimizer, (list, tuple)) else [optimizer])]
     models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
-    if not optimizers or not models:
-        raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
-    if PrecisionDebugger._instance is None:
-        chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
-        PrecisionDebugger(config_path, **chosen, select=select)
-        if model_series is not None:
-            PrecisionDebugger._the()._give(model_series=list(model_series))
-    else:
-        if select is not None:
-            PrecisionDebugger(select=select)  # which says that the first one stays
-        if model_series is not None:
-            log.warning(
-                "watch: model_series is ignored; the configuration of the first PrecisionDebugger has the field"
-            )
-    debugger = PrecisionDebugger._the()
-    if debugger.config.task != "monitor":
-        raise MsprobeError(
-            f"watch: the task of this process's PrecisionDebugger is {debugger.config.task!r}; it should be 'monitor'"
-        )
-    debugger._update_rank(arguments.rank_id(rank_id))
-    flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
-    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped, communication=communication)
-    debugger._start(models, None, rank_id, None)
+    begin(
+        PrecisionDebugger,
+        models,
+        optimizers,
+        config_path=config_path,
+        rank_id=arguments.rank_id(rank_id),
+        select=select,
+        model_series=model_series,
+        communication=communication,
+    )
 
 
 __all__ = ["watch"]
