@@ -111,6 +111,7 @@ class PrecisionDebugger(Debugger):
 
     def _install(self) -> None:
         self._calls.agent = self._agent
+        self._calls.look_at_frozen()
         self._perturb_calls()
         level = self.config.level
         self._interception.install(with_apis=level in ("L1", "mix"), with_cells=level in ("L0", "mix"))
