@@ -314,18 +314,12 @@ class PrecisionDebugger(Debugger):
             self._stop_capture()
 
     def watch(
-        self,
-        models: list[Any],
-        optimizer: Any,
-        after_step: Callable[[Any], None] | None = None,
-        *,
-        communication: bool = False,
+        self, models: list[Any], optimizer: Any, after_step: Callable[[Any], None] | None = None
     ) -> None:
-        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped.
-        communication: calls between ranks, too."""
+        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped."""
         self._open()
         if self.training is None:
-            self.training = TrainingSeries(self, communication=communication)
+            self.training = TrainingSeries(self)
         for index, model in enumerate(models):
             self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
         self.training.add_optimizer(optimizer, after_step)

@@ -38,7 +38,7 @@ def watch(
     *,
     config_path: str | os.PathLike[str] | None = None,
     rank_id: int | None = None,
-    communication: bool = False,
+    communication: bool | None = None,
     select: Predicate | str | None = None,
     model_series: Sequence[str] | None = None,
 ) -> None:
@@ -48,9 +48,9 @@ def watch(
     list, of which the last to step ends the step.
     config_path: a configuration with task monitor; default: the task's defaults.
     rank_id: names the rank where torch.distributed does not.
-    communication: calls of torch.distributed become series too, by the line that makes them.
+    communication: whether calls of torch.distributed become series too, as the field of that name says it.
     select: the modules that are watched, and their parameters: a predicate of msprobe.select, or its text.
-    model_series: what only some models have ("attention", "experts", ...), as the field of that name says it.
+    model_series: what only some models have ("attention", "experts", ...), likewise.
     """
     from msprobe.pytorch._training_watch import unwrapped
 
@@ -58,18 +58,20 @@ def watch(
     models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
     if not optimizers or not models:
         raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
+    given = {
+        **({} if communication is None else {"communication": communication}),
+        **({} if model_series is None else {"model_series": list(model_series)}),
+    }
     if PrecisionDebugger._instance is None:
         chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
         PrecisionDebugger(config_path, **chosen, select=select)
-        if model_series is not None:
-            PrecisionDebugger._the()._give(model_series=list(model_series))
+        if given:
+            PrecisionDebugger._the()._give(**given)
     else:
         if select is not None:
             PrecisionDebugger(select=select)  # which says that the first one stays
-        if model_series is not None:
-            log.warning(
-                "watch: model_series is ignored; the configuration of the first PrecisionDebugger has the field"
-            )
+        for field in given:
+            log.warning(f"watch: {field} is ignored; the configuration of the first PrecisionDebugger has the field")
     debugger = PrecisionDebugger._the()
     if debugger.config.task != "monitor":
         raise MsprobeError(
@@ -77,7 +79,7 @@ def watch(
         )
     debugger._update_rank(arguments.rank_id(rank_id))
     flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
-    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped, communication=communication)
+    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)
     debugger._start(models, None, rank_id, None)
 
 
