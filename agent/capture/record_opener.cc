@@ -136,12 +136,9 @@ const std::shared_ptr<const std::string>& RecordOpener::Around(const ThreadState
 
 bool RecordOpener::LeavesOut(const Api& api, ThreadState& thread) {
   if (!selects_) return false;
-  {
-    absl::MutexLock lock(&mu_);
-    if (filter_.selection().TakesApi(api, Around(thread))) return false;
-  }
   const bool recompute = source_.BeginCall(core::RecordKind::kApi);
   absl::MutexLock lock(&mu_);
+  if (filter_.selection().TakesApi(api, Around(thread))) return false;
   numbers_.NextCount(api.name, recompute ? 0 : thread.slot);
   return true;
 }

@@ -17,6 +17,7 @@
 #include "agent/core/config/server_address.h"
 #include "agent/core/embedded/embedded_server.h"
 #include "agent/core/environment.h"
+#include "agent/core/git_checkout.h"
 #include "agent/core/log.h"
 #include "agent/core/payload/memory_budget.h"
 #include "agent/core/payload/payload_pool.h"
@@ -78,6 +79,12 @@ void FillSettings(const CaptureSettings& settings, v1::CaptureSettings* out) {
   out->set_high_precision(settings.high_precision);
 }
 
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return path.empty() || error ? path : absolute.string();
+}
+
 v1::Hello MakeHello(const SessionOptions& options) {
   v1::Hello hello;
   hello.set_protocol(1);
@@ -101,13 +108,13 @@ v1::Hello MakeHello(const SessionOptions& options) {
     variable.set_value(std::move(value));
   }
   for (std::string& device : MachineDevices()) hello.add_devices(std::move(device));
+  std::optional<GitCheckout> checkout = CheckoutAround(options.program_path);
+  if (!checkout) checkout = CheckoutAround(Absolute("."));
+  if (checkout) {
+    hello.mutable_checkout()->set_commit(std::move(checkout->commit));
+    hello.mutable_checkout()->set_branch(std::move(checkout->branch));
+  }
   return hello;
-}
-
-std::string Absolute(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return path.empty() || error ? path : absolute.string();
 }
 
 std::string SpoolDirectory(const SessionOptions& options) {

@@ -60,6 +60,7 @@ struct SessionOptions : SessionConfig {
   CaptureSettings settings;
   std::string server_binary;  // program of the embedded server; empty: see EmbeddedServer::FindBinary
   std::string framework_version, program;
+  std::string program_path;     // absolute; the program need not exist there ("python -c")
   std::string spool_directory;  // empty: in dump_path/.msprobe, else in the temporary directory
   // How long a record waits for numbers of a tensor from a device before it is sent without them.
   absl::Duration reading_bound = absl::Seconds(30);

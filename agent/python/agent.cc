@@ -54,6 +54,7 @@ void Agent::Open(const core::Config& config, const Program& program) {
   options.server_binary = program.server_binary;
   options.framework_version = program.framework_version;
   options.program = program.program;
+  options.program_path = program.program_path;
   options.interrupted = &InterruptWaits;
   absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
   if (!session.ok()) Refuse(session.status());

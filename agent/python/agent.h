@@ -35,6 +35,7 @@ class Agent {
     std::string server_binary;
     std::string framework_version;
     std::string program;
+    std::string program_path;
   };
 
   virtual ~Agent() = default;

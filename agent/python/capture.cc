@@ -91,12 +91,12 @@ ThreadState& Capture::Thread() {
 
 PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, PyObject* callable,
                            Original original) {
-  // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
-  const std::shared_ptr<Recorder> recorder = recorder_;
   const Depth entered(inside_);
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
-  if (stages_.empty() && recorder->opener().LeavesOut(api, thread)) return original();
+  if (stages_.empty() && recorder_->opener().LeavesOut(api, thread)) return original();
+  // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
+  const std::shared_ptr<Recorder> recorder = recorder_;
   OpenRecord record = recorder->opener().BeginApi(api, thread);
   CallSampler::Sight sight;
   if (CallSampler* const sampler = recorder->sampler(); sampler != nullptr && record.wanted) {

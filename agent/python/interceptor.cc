@@ -152,7 +152,24 @@ PyTypeObject* Type() {
   return type;
 }
 
+PyObject* Apply(PyObject* callable, PyObject* const* given, Py_ssize_t count) {
+  if (count != 2 || !PyTuple_Check(given[0]) || !PyDict_Check(given[1])) {
+    PyErr_SetString(PyExc_TypeError, "takes a tuple and a dict");
+    return nullptr;
+  }
+  PyObject* const keywords = PyDict_GET_SIZE(given[1]) > 0 ? given[1] : nullptr;
+  return Py_TYPE(callable) == Type() ? Call(callable, given[0], keywords) : PyObject_Call(callable, given[0], keywords);
+}
+
 }  // namespace
+
+PyObject* MakeApplied(PyObject* callable) {
+  static PyMethodDef definition{.ml_name = "apply",
+                                .ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&Apply)),
+                                .ml_flags = METH_FASTCALL,
+                                .ml_doc = nullptr};
+  return PyCFunction_New(&definition, callable);
+}
 
 PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api,
                           std::string phase, OperatorApi operator_api) {

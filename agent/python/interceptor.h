@@ -28,4 +28,8 @@ using OperatorApi = std::function<std::shared_ptr<const Api>(PyObject* op)>;
 PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api,
                           std::string phase, OperatorApi operator_api);
 
+// A callable whose call with (args, kwargs) is callable(*args, **kwargs), without a copy of either. A new reference, or
+// null with an error set.
+PyObject* MakeApplied(PyObject* callable);
+
 }  // namespace msprobe::capture

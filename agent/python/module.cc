@@ -224,17 +224,18 @@ PYBIND11_MODULE(_agent, module) {
   agent
       .def(py::init([](const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
                        const std::string& server_binary, const std::string& framework_version,
-                       const std::string& program, std::string own_directory, py::object describe,
-                       py::object communication, py::object thread_slot, py::object with_tensors,
+                       const std::string& program, const std::string& program_path, std::string own_directory,
+                       py::object describe, py::object communication, py::object thread_slot, py::object with_tensors,
                        py::object pass_failed) {
              return std::make_unique<TorchAgent>(
-                 config, Agent::Program{run, rank, process_id, server_binary, framework_version, program},
+                 config, Agent::Program{run, rank, process_id, server_binary, framework_version, program, program_path},
                  std::move(own_directory), std::move(describe), std::move(communication), std::move(thread_slot),
                  std::move(with_tensors), std::move(pass_failed));
            }),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
-           py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
-           py::arg("communication"), py::arg("thread_slot"), py::arg("with_tensors"), py::arg("pass_failed"))
+           py::arg("framework_version"), py::arg("program"), py::arg("program_path"), py::arg("own_directory"),
+           py::arg("describe"), py::arg("communication"), py::arg("thread_slot"), py::arg("with_tensors"),
+           py::arg("pass_failed"))
       .def("set_batch", &TorchAgent::SetBatch)
       .def("set_stage", &TorchAgent::SetStage, py::arg("name"), py::arg("stage"),
            py::arg("records") = std::vector<std::string>(), py::arg("behind_observer") = false)
@@ -287,6 +288,11 @@ PYBIND11_MODULE(_agent, module) {
          const py::object& operator_api) { return Intercept(original, kind, api, phase, operator_api); },
       py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "",
       py::arg("operator_api") = py::none());
+  module.def("applied", [](const py::object& callable) -> py::object {
+    PyObject* applied = MakeApplied(callable.ptr());
+    if (applied == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(applied);
+  });
   BindGraphs(module);
   BindStages(module);
   module.def("hide_code", [](const py::object& code) { CallStack::HideCode(code.ptr()); });

@@ -35,6 +35,8 @@ class ProcessEnvironment:
     settings: model.CaptureSettings
     variables: Mapping[str, str]  # of the environment, as far as the agent's allow list goes
     devices: tuple[str, ...]  # "8 x NVIDIA H100 80GB HBM3"
+    commit: str = ""  # of the git checkout that the program lies in; "": it lies in none
+    branch: str = ""
 
     def facts(self) -> dict[str, str]:
         """Everything as name -> text; "env.NAME" is a variable, "config.FIELD" a field of the configuration.
@@ -50,6 +52,8 @@ class ProcessEnvironment:
             "framework": f"{settings.framework} {self.framework_version}".strip(),
             "agent": self.agent_version,
             "devices": ", ".join(self.devices),
+            "git.commit": self.commit,
+            "git.branch": self.branch,
         }
         found |= {name: value for name, value in _flat("config", _document(settings.config_json)) if value}
         found |= {"config.task": settings.task, "config.level": settings.level}
@@ -80,6 +84,8 @@ def process(message: environment_pb2.ProcessEnvironment) -> ProcessEnvironment:
         settings=decode.settings(message.settings),
         variables={variable.name: variable.value for variable in message.environment},
         devices=tuple(message.devices),
+        commit=message.checkout.commit,
+        branch=message.checkout.branch,
     )
 
 

@@ -25,6 +25,7 @@ def process(
         ),
         environment=[ingest_pb2.EnvironmentVariable(name=name, value=value) for name, value in variables.items()],
         devices=["8 x NVIDIA H100 80GB HBM3"],
+        checkout=ingest_pb2.Checkout(commit="a" * 40, branch="main"),
     )
 
 
@@ -53,6 +54,9 @@ def test_a_fact_that_all_ranks_share_stands_once(runs: FakeServer, run_client: R
     assert ("env.NCCL_ALGO", "Ring", everybody) in found
     assert ("devices", "8 x NVIDIA H100 80GB HBM3", everybody) in found
     assert ("config.step", "[1, 2]", everybody) in found
+    assert {("git.commit", "a" * 40, tuple(everybody)), ("git.branch", "main", tuple(everybody))} <= {
+        (name, value, tuple(ranks)) for name, value, ranks in found
+    }
     assert [(value, ranks) for name, value, ranks in found if name == "env.RANK"] == [
         ("0", ["rank0"]), ("1", ["rank1"]), ("2", ["rank2"]),
     ]  # fmt: skip

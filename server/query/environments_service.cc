@@ -32,6 +32,7 @@ v1::ProcessEnvironment EnvironmentOf(const v1::Hello& hello, const v1::Rank& ran
   *process.mutable_settings() = settings;
   *process.mutable_environment() = hello.environment();
   *process.mutable_devices() = hello.devices();
+  if (hello.has_checkout()) *process.mutable_checkout() = hello.checkout();
   return process;
 }
 

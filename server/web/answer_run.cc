@@ -21,7 +21,9 @@ void WriteProcess(JsonWriter& json, const RecordSource& source) {
                     {"program", hello.program()},
                     {"framework", source.settings().framework()},
                     {"framework_version", hello.framework_version()},
-                    {"agent_version", hello.agent_version()}});
+                    {"agent_version", hello.agent_version()},
+                    {"commit", hello.checkout().commit()},
+                    {"branch", hello.checkout().branch()}});
   json.Name("process");
   json.Uint(hello.process_id());
   json.Name("started_unix_us");
@@ -45,10 +47,11 @@ void WriteProcess(JsonWriter& json, const RecordSource& source) {
 }  // namespace
 
 // Who made a run, as its processes said when they began: {"task", "level", "summary_mode", "dump_path", "config",
-// "processes": [{"rank", "host", "program", "framework", "framework_version", "agent_version", "process",
-// "started_unix_us", "devices": [text, ...], "environment": [[name, value], ...]}, ...], "other_processes"}. "config"
-// is the configuration file's text. Settings are those of the last step of the first rank. At most `processes`
-// (kMaxProcesses) are told, "other_processes" counts the rest; of "config" at most the first `characters`.
+// "processes": [{"rank", "host", "program", "framework", "framework_version", "agent_version", "commit",
+// "branch", "process", "started_unix_us", "devices": [text, ...], "environment": [[name, value], ...]}, ...],
+// "other_processes"}. "config" is the configuration file's text. Settings are those of the last step of the first rank.
+// At most `processes` (kMaxProcesses) are told, "other_processes" counts the rest; of "config" at most the first
+// `characters`.
 absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto processes = query.Number("processes", kMaxProcesses);

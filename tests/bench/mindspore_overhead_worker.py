@@ -80,6 +80,7 @@ def build(options: argparse.Namespace) -> tuple[nn.Cell, Callable[[], None]]:
         loss, gradients = gradients_of(x)
         optimizer(gradients)
         loss.asnumpy()
+        weights[-1].asnumpy()  # the loss is there before the backward pass is done
 
     return net, training if options.train else forward
 

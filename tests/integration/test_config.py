@@ -32,7 +32,7 @@ def rows():
 ROWS = rows()
 MONITORED = (
     *("weight_grad", "micro_batches", "moments", "parameters", "update_ratio", "interval", "activations", "ops"),
-    *("model_series", "routers"),
+    *("communication", "model_series", "routers"),
 )
 NOT_IN_A_SCHEMA = ('"/nowhere"', '"Linear &"')  # it looks for no directory, and parses no predicate
 FREE_BENCHMARK = (

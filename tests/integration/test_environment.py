@@ -35,6 +35,9 @@ RUNS = {  # variables, and step of the configuration
 def ask(tmp_path_factory):
     root = tmp_path_factory.mktemp("environment")
     (root / "train.py").write_text(PROGRAM)
+    author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    run(["git", "init", "--quiet", "--initial-branch=fix", root], timeout=30)
+    run(["git", "-C", root, *author, "commit", "--quiet", "--allow-empty", "--message=First"], timeout=30)
     (root / "log.py").write_text(LOGGING)
     with external_server(root / "s", root / "store", root / "server.log"):
         server = f"unix:{root / 's'}"
@@ -59,6 +62,7 @@ def ask(tmp_path_factory):
             assert done.returncode == returns, done.stderr
             return done
 
+        asked.commit = run(["git", "-C", root, "rev-parse", "HEAD"]).stdout.strip()
         yield asked
 
 
@@ -68,6 +72,7 @@ def test_a_run_shows_what_it_ran_in(ask):
     assert (facts["env.NCCL_ALGO"], facts["config.step"], facts["config.level"]) == ("Ring", "[0]", "L1")
     assert facts["program"].endswith("train.py")
     assert facts["devices"]
+    assert (facts["git.commit"], facts["git.branch"]) == (ask.commit, "fix")
     assert "hush" not in str(facts)
 
 

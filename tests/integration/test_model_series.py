@@ -121,8 +121,10 @@ def test_select_chooses_modules_and_parameters(watched):
         "chosen = Linear & under('0') & (depth <= 2) & ~name('*.2')\n"
         'assert str(chosen) == \'(((Linear & under("0")) & depth(<=2)) & ~name("*.2"))\'\n'
         "msprobe.watch(\n"
-        "    model, optimizer, config_path=sys.argv[1], rank_id=0, select=chosen, model_series=['weights']\n"
+        "    model, optimizer, config_path=sys.argv[1], rank_id=0, select=chosen, model_series=['weights'],\n"
+        "    communication=True,\n"
         ")\n"
+        "assert msprobe.pytorch.PrecisionDebugger._the().config.communication\n"
         "model(torch.ones(2, 4)).sum().backward()\n"
         "optimizer.step()\n"
     )

@@ -163,7 +163,7 @@ def of_ranks(trained, kind, name):
 
 
 def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
-    norms = trained.train_ranks("ddp", ops=["mean", "norm"])
+    norms = trained.train_ranks("ddp", ops=["mean", "norm"], communication=True)
     assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*:bytes") == [(24.0,) * 3] * 2
     assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*.output:mean") == [(2.0,) * 3] * 2
     first, second = of_ranks(trained, "ddp", "0.weight.parameters_grad.unreduced:mean")

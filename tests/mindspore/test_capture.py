@@ -87,6 +87,12 @@ def test_structure_alone(case):
     }
 
 
+def test_a_weight_that_is_thawed_has_its_gradient_from_then_on(case):
+    _, dump, _ = case("thawed")
+    names = [entries(dump, step)["Cell.second.Dense.parameters_grad.0"].keys() for step in (0, 1)]
+    assert names == [{"bias"}, {"weight", "bias"}]
+
+
 def test_filters(case):
     _, dump, _ = case("filters")
     assert [path.name for path in dump.glob("step*")] == ["step1"]

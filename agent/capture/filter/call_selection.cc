@@ -21,13 +21,12 @@ bool CallSelection::TakesModule(const std::string& name) const {
 
 bool CallSelection::TakesApi(const Api& api, const Name& around) {
   if (!active()) return true;
-  const auto found = taken_.find(Place(&api, around));
-  if (found != taken_.end()) return found->second;
+  const auto [found, is_new] = answers_.try_emplace(Place(&api, around.get()));
+  if (!is_new) return found->second.takes;
   core::Selector::Call call = core::Selector::OfModule(around == nullptr ? std::string_view() : *around);
   call.api = api.name;
-  const bool takes = selector_->Matches(call);
-  taken_.emplace(Place(&api, around), takes);
-  return takes;
+  found->second = {.around = around, .takes = selector_->Matches(call)};
+  return found->second.takes;
 }
 
 }  // namespace msprobe::capture

@@ -32,11 +32,15 @@ class CallSelection {
   bool TakesApi(const Api& api, const Name& around);
 
  private:
-  using Place = std::pair<const Api*, Name>;  // the name is kept, so that its address stays its own
+  using Place = std::pair<const Api*, const std::string*>;  // an API, and the module around it
+  struct Answer {
+    Name around;  // kept, so that its address stays its own
+    bool takes = false;
+  };
 
   const bool takes_apis_;  // by the level
   const std::optional<core::Selector> selector_;
-  absl::flat_hash_map<Place, bool> taken_;
+  absl::flat_hash_map<Place, Answer> answers_;
 };
 
 }  // namespace msprobe::capture

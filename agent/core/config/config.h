@@ -72,6 +72,7 @@ struct MonitorConfig {
   bool moments = true;         // of the optimizer
   bool parameters = true;
   bool update_ratio = true;
+  bool communication = false;             // calls between ranks
   uint64_t interval = 1;                  // every so many steps
   uint64_t activations = 10;              // every so many steps modules are captured; 0: never
   std::vector<std::string> model_series;  // what only some models have: "attention", ...

@@ -118,16 +118,16 @@ void BindAgentClass(py::module_& module) {
   agent
       .def(py::init([](const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
                        const std::string& server_binary, const std::string& framework_version,
-                       const std::string& program, std::string own_directory, py::object thread_slot,
-                       py::object tensor_class, py::object dtype_class, py::object describe) {
+                       const std::string& program, const std::string& program_path, std::string own_directory,
+                       py::object thread_slot, py::object tensor_class, py::object dtype_class, py::object describe) {
              return std::make_unique<MindsporeAgent>(
-                 config, Agent::Program{run, rank, process_id, server_binary, framework_version, program},
+                 config, Agent::Program{run, rank, process_id, server_binary, framework_version, program, program_path},
                  std::move(own_directory), std::move(thread_slot), std::move(tensor_class), std::move(dtype_class),
                  std::move(describe));
            }),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
-           py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("thread_slot"),
-           py::arg("tensor_class"), py::arg("dtype_class"), py::arg("describe"))
+           py::arg("framework_version"), py::arg("program"), py::arg("program_path"), py::arg("own_directory"),
+           py::arg("thread_slot"), py::arg("tensor_class"), py::arg("dtype_class"), py::arg("describe"))
       .def("wants", &MindsporeAgent::Wants)
       .def("watching", &MindsporeAgent::Watching)
       .def("begin_api", &MindsporeAgent::BeginApi)

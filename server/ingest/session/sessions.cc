@@ -34,6 +34,8 @@ absl::Status CheckHello(const v1::Hello& hello) {
         {"agent_version", &hello.agent_version(), kLongestText},
         {"framework_version", &hello.framework_version(), kLongestText},
         {"program", &hello.program(), kLongestText},
+        {"checkout.commit", &hello.checkout().commit(), kLongestText},
+        {"checkout.branch", &hello.checkout().branch(), kLongestText},
         {"settings.dump_path", &hello.settings().dump_path(), kLongestText},
         {"settings.config_json", &hello.settings().config_json(), kLongestConfig}}) {
     if (text->size() > longest) {

@@ -92,14 +92,18 @@ export function maker(run, answer) {
   return parts;
 }
 
+function checkoutText({ commit, branch }) {
+  return [commit?.slice(0, 12), branch].filter(Boolean).join(" ");
+}
+
 function processTable({ processes }) {
   const table = element("table"), head = element("tr");
-  for (const title of ["Rank", "Host", "Process", "Program", "Framework", "Agent", "Devices", "Began"]) head.append(element("th", title, { scope: "col" }));
+  for (const title of ["Rank", "Host", "Process", "Program", "Commit", "Framework", "Agent", "Devices", "Began"]) head.append(element("th", title, { scope: "col" }));
   table.append(head);
   for (const made of processes) {
     const row = element("tr");
     const began = made.started_unix_us > 0 ? moment(made.started_unix_us) : "";
-    for (const text of [rankText(made.rank), made.host, made.process || "", made.program, `${made.framework} ${made.framework_version}`, made.agent_version, (made.devices ?? []).join(", "), began]) {
+    for (const text of [rankText(made.rank), made.host, made.process || "", made.program, checkoutText(made), `${made.framework} ${made.framework_version}`, made.agent_version, (made.devices ?? []).join(", "), began]) {
       row.append(element("td", String(text), { class: "text" }));
     }
     table.append(row);

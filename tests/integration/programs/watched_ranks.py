@@ -36,7 +36,7 @@ def main():
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)
     rank_id = 0 if kind == "alone" else None
-    msprobe.watch(model, optimizer, config_path=config, rank_id=rank_id, communication=kind == "ddp")
+    msprobe.watch(model, optimizer, config_path=config, rank_id=rank_id)
     ranks = (0, 1) if kind == "alone" else (dist.get_rank(),)
     generators = [torch.Generator().manual_seed(rank) for rank in ranks]
     for step in range(STEPS):

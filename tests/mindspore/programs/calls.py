@@ -174,6 +174,16 @@ def structure(out):
     train(configure(out, level="L0", task="structure"))
 
 
+def thawed(out):
+    """A weight needs no gradient in step 0, and one from step 1 on."""
+    debugger = configure(out, level="L0")
+    net = Net()
+    net.second.weight.requires_grad = False
+    train(debugger, net=net)
+    net.second.weight.requires_grad = True
+    train(debugger, net=net)
+
+
 def filters(out):
     train(configure(out, level="mix", section={"list": ["relu"], "data_mode": ["forward"]}, step=[1]), steps=3)
 

@@ -197,26 +197,17 @@ class Debugger:
         """Why a step has no record, as part of a sentence."""
         raise NotImplementedError
 
-    def _make_training(self, communication: bool) -> Any:
-        """Task monitor: what shows a training to the agent's series (ParameterSeries). communication: and calls
-        between ranks."""
+    def _make_training(self) -> Any:
+        """Task monitor: what shows a training to the agent's series (ParameterSeries)."""
         raise NotImplementedError
 
     # Of task monitor.
 
-    def watch(
-        self,
-        models: list[Any],
-        optimizer: Any,
-        after_step: Callable[[Any], None] | None = None,
-        *,
-        communication: bool = False,
-    ) -> None:
-        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped.
-        communication: calls between ranks, too."""
+    def watch(self, models: list[Any], optimizer: Any, after_step: Callable[[Any], None] | None = None) -> None:
+        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped."""
         self._open()
         if self.training is None:
-            self.training = self._make_training(communication)
+            self.training = self._make_training()
         for index, model in enumerate(models):
             self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
         self.training.add_optimizer(optimizer, after_step)

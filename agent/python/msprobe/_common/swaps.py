@@ -13,7 +13,7 @@ from typing import Any, Union
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", SyntaxWarning)
-    _SHIM = compile("def shim(*args, **kwargs): return 'callable'(*args, **kwargs)", "<msprobe>", "exec").co_consts[0]
+    _SHIM = compile("def shim(*args, **kwargs): return 'callable'(args, kwargs)", "<msprobe>", "exec").co_consts[0]
 
 
 def _extension() -> Any:
@@ -62,7 +62,7 @@ class CodeSwap:
     def __init__(self, function: types.FunctionType, intercept: Callable[[types.FunctionType], Any]) -> None:
         self.function = function
         self.original = function.__code__
-        interceptor = intercept(copied(function))
+        interceptor = _extension().applied(intercept(copied(function)))
         consts = tuple(interceptor if const == "callable" else const for const in _SHIM.co_consts)
         self.shim = _SHIM.replace(
             co_consts=consts,

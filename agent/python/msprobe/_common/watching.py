@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from msprobe._common import log
@@ -37,24 +36,23 @@ def begin(
     config_path: str | os.PathLike[str] | None,
     rank_id: int | None,
     select: Predicate | str | None,
-    model_series: Sequence[str] | None = None,
-    communication: bool = False,
+    **fields: Any,
 ) -> None:
-    """Task monitor, without any other call. kind: the framework's class of debuggers."""
+    """Task monitor, without any other call. kind: the framework's class of debuggers. fields: of the configuration;
+    None: as it has them."""
     if not optimizers or not models:
         raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
+    given = {name: value for name, value in fields.items() if value is not None}
     if kind._instance is None:
         chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
         kind(config_path, **chosen, select=select)
-        if model_series is not None:
-            kind._the()._give(model_series=list(model_series))
+        if given:
+            kind._the()._give(**given)
     else:
         if select is not None:
             kind(select=select)  # which says that the first one stays
-        if model_series is not None:
-            log.warning(
-                "watch: model_series is ignored; the configuration of the first PrecisionDebugger has the field"
-            )
+        for field in given:
+            log.warning(f"watch: {field} is ignored; the configuration of the first PrecisionDebugger has the field")
     debugger = kind._the()
     if debugger.config.task != "monitor":
         raise MsprobeError(
@@ -62,7 +60,7 @@ def begin(
         )
     debugger._update_rank(rank_id)
     flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
-    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped, communication=communication)
+    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)
     debugger._start(models, None, rank_id, None)
 
 

@@ -45,6 +45,7 @@ class Calls:
         self._cells: dict[int, _Cell] = {}  # by id; each keeps its cell
         self._primitives: dict[int, tuple[Any, Any]] = {}  # by id: the primitive and its Api
         self._watched: dict[tuple[int, str], Any] = {}  # parameter and cell: the handle of its hook
+        self._frozen: dict[tuple[int, str], tuple[_Cell, str, Any]] = {}  # needed no gradient when asked last
         self._unfinished: dict[Passage, None] = {}
 
     # What is known of the models.
@@ -65,10 +66,20 @@ class Calls:
 
     def release_parameters(self) -> None:
         """Nothing of ours stays on a parameter."""
+        self._frozen.clear()
         watched, self._watched = self._watched, {}
         for handle in watched.values():
             if hasattr(handle, "remove"):
                 handle.remove()
+
+    def look_at_frozen(self) -> None:
+        """Watches the gradients of parameters that need some by now.
+
+        To be called before the program's operators are under way: MindSpore says it when all of them are done.
+        """
+        frozen, self._frozen = self._frozen, {}
+        for known, name, parameter in frozen.values():
+            self._watch(known, {name: parameter})
 
     def finish(self) -> None:
         """No further gradients of this step come."""
@@ -152,19 +163,24 @@ class Calls:
         except BaseException:
             call.raised()
             raise
-        call.end(result, None if known is None or call.left_out else known.parameters())
+        parameters = None if known is None or call.left_out else known.parameters()
+        call.end(result, parameters)
         if passage is None:
             return result
-        if known is not None:
-            _unless_it_fails(self._watch, known)
+        if known is not None and parameters:
+            _unless_it_fails(functools.partial(self._watch, known), parameters)
         return _unless_it_fails(passage.leave, result)
 
-    def _watch(self, known: _Cell) -> None:
+    def _watch(self, known: _Cell, parameters: dict[str, Any]) -> None:
         """Gradients of the cell's own parameters are records, from the first call on."""
-        for name, parameter in known.parameters().items():
+        for name, parameter in parameters.items():
             key = (id(parameter), known.name)
-            if parameter.requires_grad and key not in self._watched:
+            if key in self._watched or key in self._frozen:
+                continue
+            if parameter.requires_grad:  # waits for all that MindSpore has under way
                 self._watched[key] = parameter.register_hook(functools.partial(self._tell, known.native, name))
+            else:
+                self._frozen[key] = known, name, parameter  # held, so that its id stays its own
 
     def _tell(self, cell: Any, parameter: str, gradient: Any) -> Any:
         try:

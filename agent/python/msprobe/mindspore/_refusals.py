@@ -21,6 +21,7 @@ def refuse(config: Any) -> None:
             "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or level L2, which has MindSpore dump its kernels"
         )
     asked = {
+        "communication": config.communication,
         "model_series": bool(config.model_series),
         "load": config.load is not None,
         "capture": config.capture == "all",

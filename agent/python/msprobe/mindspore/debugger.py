@@ -128,7 +128,7 @@ class PrecisionDebugger(Debugger):
         self._kernels.end_step()
         self.service.loop += 1
 
-    def _make_training(self, communication: bool) -> TrainingSeries:
+    def _make_training(self) -> TrainingSeries:
         return TrainingSeries(self)
 
     def _open_session(self) -> Any:
@@ -142,6 +142,7 @@ class PrecisionDebugger(Debugger):
 
     def _install(self) -> None:
         self._calls.agent = self._agent
+        self._calls.look_at_frozen()
         self._perturb_calls()
         level = self.config.level
         self._interception.install(with_apis=level in ("L1", "mix"), with_cells=level in ("L0", "mix"))

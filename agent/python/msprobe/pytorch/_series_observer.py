@@ -18,18 +18,17 @@ from msprobe.pytorch.model_series.series import ModelSeries
 class TrainingSeries(ParameterSeries):
     """Reads tensors into the series of a debugger's agent, under names that the rules of the server know.
 
-    docs/monitoring.md lists the names. debugger: of task monitor, with its session open. communication: calls between
-    ranks, too.
+    docs/monitoring.md lists the names. debugger: of task monitor, with its session open.
     """
 
-    def __init__(self, debugger: Any, *, communication: bool) -> None:
+    def __init__(self, debugger: Any) -> None:
         super().__init__(debugger)
         self._clipped: set[str] = set()
         self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
         self._optimizers: set[int] = set()
         self._sites: dict[int, str] = {}  # of calls under way, by the identity of their arguments
         self._calls: dict[str, list[int]] = {}  # of the step, by name: how many, and their bytes
-        self._communication = CommunicationWatch(self, inner=False) if communication else None
+        self._communication = CommunicationWatch(self, inner=False) if self._config.communication else None
         self._of_model = ModelSeries(debugger) if self._config.model_series else None
 
     def add(self, model: torch.nn.Module, prefix: str) -> None:

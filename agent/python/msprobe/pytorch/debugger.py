@@ -305,8 +305,8 @@ class PrecisionDebugger(Debugger):
         if self.config.request_id:  # whose rows nobody has told
             self._stop_capture()
 
-    def _make_training(self, communication: bool) -> TrainingSeries:
-        return TrainingSeries(self, communication=communication)
+    def _make_training(self) -> TrainingSeries:
+        return TrainingSeries(self)
 
     @property
     def _loads_only(self) -> bool:

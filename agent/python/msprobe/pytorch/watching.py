@@ -20,7 +20,7 @@ def watch(
     *,
     config_path: str | os.PathLike[str] | None = None,
     rank_id: int | None = None,
-    communication: bool = False,
+    communication: bool | None = None,
     select: Predicate | str | None = None,
     model_series: Sequence[str] | None = None,
 ) -> None:
@@ -30,9 +30,9 @@ def watch(
     list, of which the last to step ends the step.
     config_path: a configuration with task monitor; default: the task's defaults.
     rank_id: names the rank where torch.distributed does not.
-    communication: calls of torch.distributed become series too, by the line that makes them.
+    communication: whether calls of torch.distributed become series too, as the field of that name says it.
     select: the modules that are watched, and their parameters: a predicate of msprobe.select, or its text.
-    model_series: what only some models have ("attention", "experts", ...), as the field of that name says it.
+    model_series: what only some models have ("attention", "experts", ...), likewise.
     """
     from msprobe.pytorch._training_watch import unwrapped
 
@@ -45,7 +45,7 @@ def watch(
         config_path=config_path,
         rank_id=arguments.rank_id(rank_id),
         select=select,
-        model_series=model_series,
+        model_series=None if model_series is None else list(model_series),
         communication=communication,
     )
 
