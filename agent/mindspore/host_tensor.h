@@ -16,6 +16,7 @@ struct HostTensor {
   std::string_view dtype_name;  // as MindSpore prints it: "Float32"
   std::span<const int64_t> sizes;
   std::span<const int64_t> strides;  // in elements
+  bool is_parameter = false;         // it outlives the step, and `data` is its own memory, no copy
 };
 
 // "Float32" of float32; empty for a type that MindSpore has none for.

@@ -1,5 +1,6 @@
 #include "agent/mindspore/mindspore_source.h"
 
+#include <memory>
 #include <vector>
 
 #include "agent/capture/reading/tensor_sample.h"
@@ -11,18 +12,18 @@ namespace {
 using stats::DType;
 
 // The checksum of the same numbers as float32. A bfloat16 is the upper half of one.
-uint32_t WidenedCrc32(const HostTensor& tensor, const stats::TensorView& view, const MemoryReader& memory) {
+uint32_t WidenedCrc32(const stats::TensorView& view) {
   std::vector<uint16_t> halves(static_cast<size_t>(view.element_count()));
   stats::CopyContiguous(view, halves.data());
   std::vector<uint32_t> words(halves.begin(), halves.end());
   for (uint32_t& word : words) word <<= 16;
-  std::vector<int64_t> strides(tensor.sizes.size(), 1);
-  for (size_t i = strides.size(); i > 1; --i) strides[i - 2] = strides[i - 1] * tensor.sizes[i - 1];
-  TensorReading widened;
-  widened.dtype = static_cast<uint8_t>(DType::kFloat32);
-  memory.Read({.data = words.data(), .dtype = DType::kFloat32, .sizes = tensor.sizes, .strides = strides}, false,
-              widened);
-  return widened.leaf.crc32.value_or(0);
+  const int64_t sizes[] = {static_cast<int64_t>(words.size())}, strides[] = {1};
+  return stats::Crc32({.data = words.data(), .dtype = DType::kFloat32, .sizes = sizes, .strides = strides});
+}
+
+RememberedStatistics::Memory MemoryOf(const stats::TensorView& view) {
+  const auto bytes = static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype);
+  return {.id = view.data, .bytes = {static_cast<const std::byte*>(view.data), bytes}, .lasts = true};
 }
 
 stats::TensorView ViewOf(const HostTensor& tensor) {
@@ -31,16 +32,6 @@ stats::TensorView ViewOf(const HostTensor& tensor) {
 
 bool CanBeRead(const HostTensor& tensor) {
   return tensor.dtype != DType::kOther && (tensor.data != nullptr || ViewOf(tensor).element_count() == 0);
-}
-
-// Whether its elements lie side by side, in order.
-bool IsDense(const HostTensor& tensor) {
-  int64_t expected = 1;
-  for (size_t i = tensor.sizes.size(); i > 0; --i) {
-    if (tensor.sizes[i - 1] != 1 && tensor.strides[i - 1] != expected) return false;
-    expected *= tensor.sizes[i - 1];
-  }
-  return true;
 }
 
 // All but the numbers.
@@ -61,15 +52,31 @@ void NameDType(const HostTensor& tensor, TensorReading& reading) {
 
 }  // namespace
 
+MindsporeSource::MindsporeSource(core::Reuse reuse)
+    : remembered_(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create()) {}
+
+TensorSource::Counts MindsporeSource::counts() const {
+  const RememberedStatistics::Counts remembered = remembered_.counts();
+  return {.recalled = remembered.recalled, .wrong = remembered.wrong};
+}
+
 TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader& memory) {
   const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
   TensorReading reading = Described(tensor);
   if (CanBeRead(tensor)) {
-    const stats::TensorView view = ViewOf(tensor);
-    memory.Read(view, save, reading);
-    if (tensor.dtype == DType::kBFloat16 && reading.leaf.crc32.has_value()) {
-      reading.leaf.crc32 = WidenedCrc32(tensor, view, memory);
-    }
+    memory.Read(ViewOf(tensor), save, reading, [&](const stats::TensorView& part, core::Leaf& leaf) {
+      std::shared_ptr<const Spread> spread;
+      const auto measure = [&](core::Leaf& read) {
+        spread = memory.Measure(part, read);
+        if (tensor.dtype == DType::kBFloat16 && read.crc32.has_value()) read.crc32 = WidenedCrc32(part);
+      };
+      if (tensor.is_parameter && part.is_contiguous() && !memory.gathers_spread() && !memory.replays()) {
+        remembered_.Read(MemoryOf(part), part, memory.session(), leaf, measure);
+      } else {
+        measure(leaf);
+      }
+      return spread;
+    });
   }
   NameDType(tensor, reading);
   return reading;
@@ -77,7 +84,8 @@ TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader
 
 std::vector<double> MindsporeSource::Sample(TensorRef ref, size_t most) {
   const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
-  return CanBeRead(tensor) && IsDense(tensor) ? SampleDense(ViewOf(tensor), most) : std::vector<double>{};
+  const stats::TensorView view = ViewOf(tensor);
+  return CanBeRead(tensor) && view.is_contiguous() ? SampleDense(view, most) : std::vector<double>{};
 }
 
 GradientReading MindsporeSource::ReadGradient(TensorRef ref, const core::GradProbeConfig& probe,

@@ -4,6 +4,8 @@
 #include <zlib.h>
 
 #include <cmath>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,7 +51,7 @@ class MindsporeSourceTest : public core::SessionTest {
   }
 
   core::Config config_;
-  MindsporeSource source_;
+  MindsporeSource source_{core::Reuse::kParameters};
 };
 
 TEST_F(MindsporeSourceTest, ReadsNumbersUnderMindsporesOwnNames) {
@@ -129,6 +131,53 @@ TEST_F(MindsporeSourceTest, AReadingWithoutMemoryHasItsShapeAlone) {
   EXPECT_EQ(reading.shape.size(), 1U);
   EXPECT_FALSE(reading.leaf.has_statistics);
   EXPECT_EQ(reading.leaf.payload, nullptr);
+}
+
+// Of one parameter in memory that is large enough to be watched.
+class ParameterTest : public MindsporeSourceTest {
+ protected:
+  void SetUp() override {
+    MindsporeSourceTest::SetUp();
+    const auto watch = stats::WriteWatch::Create();
+    if (watch == nullptr || !watch->IsPrivate(std::as_bytes(std::span(elements_)))) {
+      GTEST_SKIP() << "this kernel does not tell of writes (Linux 6.7) or of mappings (6.11), or must not";
+    }
+  }
+  TensorReading ReadParameter(DType dtype = DType::kFloat32) {
+    const int64_t sizes[] = {static_cast<int64_t>(elements_.size() * sizeof(float) / stats::ElementSize(dtype))};
+    const int64_t strides[] = {1};
+    const MemoryReader memory(config_, session_.get());
+    return source_.Read(RefTo(HostTensor{.data = elements_.data(),
+                                         .dtype = dtype,
+                                         .dtype_name = MindsporeDTypeName(dtype),
+                                         .sizes = sizes,
+                                         .strides = strides,
+                                         .is_parameter = true}),
+                        false, memory);
+  }
+
+  std::vector<float> elements_ = std::vector<float>(size_t{1} << 18, 0.5F);
+};
+
+TEST_F(ParameterTest, IsReadOnceWhileNobodyWritesIt) {
+  EXPECT_FALSE(ReadParameter().leaf.reused);
+  source_.EndStep();
+  const TensorReading again = ReadParameter();
+  EXPECT_TRUE(again.leaf.reused);
+  EXPECT_EQ(again.leaf.max, 0.5);
+  EXPECT_EQ(source_.counts().recalled, 1U);
+  elements_[1000] = 7;
+  const TensorReading written = ReadParameter();
+  EXPECT_FALSE(written.leaf.reused);
+  EXPECT_EQ(written.leaf.max, 7);
+}
+
+TEST_F(ParameterTest, AChecksumOfBfloat16IsRememberedAsThatOfFloat32) {
+  config_.summary_mode = core::SummaryMode::kMd5;
+  const std::optional<uint32_t> first = ReadParameter(DType::kBFloat16).leaf.crc32;
+  const TensorReading again = ReadParameter(DType::kBFloat16);
+  EXPECT_TRUE(again.leaf.reused);
+  EXPECT_EQ(again.leaf.crc32, first);
 }
 
 TEST_F(MindsporeSourceTest, KnowsEachNameThatItGives) {

@@ -30,6 +30,16 @@ struct PageRegion {
 };
 const auto kPagemapScan = _IOWR('f', 16, ScanRequest);
 
+// From Linux 6.11's headers.
+struct MappingQuery {
+  uint64_t size, query_flags, query_address;
+  uint64_t begin, end, flags, page_size, offset, inode;
+  uint32_t device_major, device_minor, name_size, build_id_size;
+  uint64_t name_address, build_id_address;
+};
+const auto kProcmapQuery = _IOWR('f', 17, MappingQuery);
+constexpr uint64_t kIsShared = 8;  // PROCMAP_QUERY_VMA_SHARED
+
 uintptr_t PageSize() {
   static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   return size;
@@ -61,17 +71,20 @@ std::unique_ptr<WriteWatch> WriteWatch::Create() {
   const int faults = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | kUserModeOnly));
   if (faults < 0) return nullptr;
   const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  std::unique_ptr<WriteWatch> watch(new WriteWatch(faults, pagemap));
+  const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  std::unique_ptr<WriteWatch> watch(new WriteWatch(faults, pagemap, maps));
   uffdio_api api{.api = UFFD_API, .features = kFeatureWriteProtectUnpopulated | kFeatureWriteProtectAsync, .ioctls = 0};
   if (pagemap < 0 || ioctl(faults, UFFDIO_API, &api) != 0) return nullptr;
   return watch;
 }
 
-WriteWatch::WriteWatch(int faults, int pagemap) : faults_(faults), pagemap_(pagemap), process_(getpid()) {}
+WriteWatch::WriteWatch(int faults, int pagemap, int maps)
+    : faults_(faults), pagemap_(pagemap), maps_(maps), process_(getpid()) {}
 
 WriteWatch::~WriteWatch() {
   close(faults_);
   if (pagemap_ >= 0) close(pagemap_);
+  if (maps_ >= 0) close(maps_);
 }
 
 bool WriteWatch::Arm(std::span<const std::byte> memory, Range* range) const {
@@ -113,6 +126,19 @@ bool WriteWatch::Written(const Range& range, std::span<const std::byte> part) co
   }
   const bool touches_edge = Address(part.data()) < whole.begin || Address(part.data()) + part.size() > whole.end;
   return touches_edge && HashEdges(range.memory) != range.edges;
+}
+
+bool WriteWatch::IsPrivate(std::span<const std::byte> memory) const {
+  const uintptr_t end = Address(memory.data()) + memory.size();
+  for (uintptr_t at = Address(memory.data()); at < end;) {
+    MappingQuery mapping{};
+    mapping.size = sizeof(MappingQuery);
+    mapping.query_address = at;
+    if (maps_ < 0 || getpid() != process_ || ioctl(maps_, kProcmapQuery, &mapping) != 0) return false;
+    if ((mapping.flags & kIsShared) != 0 || mapping.inode != 0) return false;
+    at = mapping.end;
+  }
+  return true;
 }
 
 void WriteWatch::Disarm(const Range& range) const {

@@ -43,16 +43,19 @@ class WriteWatch {
   bool Arm(std::span<const std::byte> memory, Range* range) const;
   // Whether any byte of `part`, which lies in `range`, may have been written since.
   bool Written(const Range& range, std::span<const std::byte> part) const;
+  // Whether `memory` is surely private and anonymous. False too on a kernel that cannot be asked (before Linux 6.11).
+  bool IsPrivate(std::span<const std::byte> memory) const;
   // Ends the watch. The memory may be gone.
   void Disarm(const Range& range) const;
 
   static constexpr size_t kSmallest = size_t{64} << 10;
 
  private:
-  WriteWatch(int faults, int pagemap);
+  WriteWatch(int faults, int pagemap, int maps);
 
   const int faults_;   // userfaultfd
   const int pagemap_;  // /proc/self/pagemap
+  const int maps_;     // /proc/self/maps
   const pid_t process_;
 };
 

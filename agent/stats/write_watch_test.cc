@@ -43,6 +43,20 @@ TEST_F(WriteWatchTest, SeesOneByteAnywhere) {
   }
 }
 
+TEST_F(WriteWatchTest, TellsPrivateMemoryFromSharedMemoryAndFiles) {
+  if (!watch_->IsPrivate(bytes())) GTEST_SKIP() << "this kernel cannot be asked (Linux 6.11)";
+  const size_t size = size_t{1} << 20;
+  for (const int flags : {MAP_SHARED | MAP_ANONYMOUS, MAP_PRIVATE}) {
+    const int file = open("/proc/self/exe", O_RDONLY);
+    void* const mapped = mmap(nullptr, size, PROT_READ, flags, (flags & MAP_ANONYMOUS) != 0 ? -1 : file, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    EXPECT_FALSE(watch_->IsPrivate({static_cast<std::byte*>(mapped), size})) << flags;
+    munmap(mapped, size);
+    EXPECT_FALSE(watch_->IsPrivate({static_cast<std::byte*>(mapped), size})) << "nothing is mapped there";
+    close(file);
+  }
+}
+
 TEST_F(WriteWatchTest, ReadingIsNoWrite) {
   int sum = 0;
   for (std::byte byte : bytes()) sum += std::to_integer<int>(byte);

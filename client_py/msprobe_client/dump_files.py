@@ -17,6 +17,8 @@ _TENSORS = "dump_tensor_data"
 _TENSOR_SUFFIXES = (".pt", ".npy")
 _KERNELS_OF_RANK = re.compile(r"rank_[0-9]+")  # which MindSpore dumped itself
 _KERNEL_SUFFIXES = (".npy", ".csv")
+# Of a tensor that an operator in a graph of MindSpore wrote.
+_OF_CELL = re.compile(r"Cell\..+\.(forward|backward)\.(input|output)\.[0-9]+_\w+_[0-9]+\.npy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,14 @@ def find(root: Path, *, tensors: bool = True) -> list[DumpFile]:
     """Files in order of step, then rank, json before tensors.
 
     root is a dump_path (with step{N} in it), one step{N}, or one rank{R} or proc{PID}
-    (of step 0 where its parent is no step); or the dump_path of level L2 in MindSpore, with rank_{R} in it.
+    (of step 0 where its parent is no step); or the dump_path of what graphs of MindSpore dumped, with rank_{R} in it,
+    or with step{N} and no json.
     """
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
         raise InvalidArgument(f"{root} {problem}; name a dump_path with step{{N}}/rank{{R}} in it")
     found = [file for directory, prefix in rank_directories(root) for file in _files(directory, prefix, tensors)]
-    found = found or list(_kernel_files(root))
+    found = found or [*_kernel_files(root), *_cell_files(root)]
     if not found:
         raise InvalidArgument(
             f"{root} holds no dump: no step{{N}}/rank{{R}} or step{{N}}/proc{{PID}} with a dump.json or debug.json"
@@ -70,6 +73,14 @@ def _kernel_files(root: Path) -> Iterator[DumpFile]:
         for file in sorted(rank.rglob("*")):
             if file.suffix in _KERNEL_SUFFIXES and file.is_file():
                 yield DumpFile(file, file.relative_to(root).as_posix(), file.stat().st_size)
+
+
+def _cell_files(root: Path) -> Iterator[DumpFile]:
+    """As _kernel_files, of the cells of graphs."""
+    for directory, prefix in rank_directories(root):
+        for file in sorted((directory / _TENSORS).glob("Cell.*.npy")):
+            if _OF_CELL.fullmatch(file.name):
+                yield DumpFile(file, f"{prefix}/{_TENSORS}/{file.name}", file.stat().st_size)
 
 
 def _files(directory: Path, prefix: str, tensors: bool) -> Iterator[DumpFile]:

@@ -10,7 +10,7 @@
 #include "server/format/cat.h"
 #include "server/importer/batch_builder.h"
 #include "server/importer/dump_layout.h"
-#include "server/importer/kernel_dump_files.h"
+#include "server/importer/graph_dump_files.h"
 #include "server/importer/step_importer.h"
 
 namespace msprobe::server {
@@ -166,9 +166,9 @@ absl::StatusOr<v1::ImportResponse> ImportFiles(FileSource& files, const DumpImpo
 absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImportOptions& options,
                                               SessionOpener& opener) {
   if (options.run.empty()) return absl::InvalidArgumentError("an import needs the name of a run");
-  if (!KernelDumpFiles::Knows(files.paths())) return ImportFiles(files, options, opener);
-  const absl::StatusOr<std::unique_ptr<KernelDumpFiles>> kernels = KernelDumpFiles::Read(files);
-  return kernels.ok() ? ImportFiles(**kernels, options, opener) : kernels.status();
+  if (!GraphDumpFiles::Knows(files.paths())) return ImportFiles(files, options, opener);
+  const absl::StatusOr<std::unique_ptr<GraphDumpFiles>> graphs = GraphDumpFiles::Read(files);
+  return graphs.ok() ? ImportFiles(**graphs, options, opener) : graphs.status();
 }
 
 }  // namespace msprobe::server

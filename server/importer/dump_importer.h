@@ -27,7 +27,7 @@ struct DumpImportOptions {
 // Reads the directories of mindstudio-probe (and our own exports) and plays each rank of them as one session:
 //   [prefix/][step{N}/][rank{R}|proc{P}/]{dump,stack,construct,debug}.json and dump_tensor_data/*.{pt,npy}
 // so the root of a dump, one step or one rank directory may be given. Other files are left out with a warning. What
-// MindSpore dumps of its kernels is read by way of KernelDumpFiles.
+// graphs of MindSpore dump themselves is read by way of GraphDumpFiles.
 //
 // Nothing is made up: where a dump has no variance and no counts they stay absent, and a null Mean stays null.
 // All JSON files are read and checked before the first session opens, so a run is imported whole or not at all.

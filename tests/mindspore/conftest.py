@@ -39,10 +39,23 @@ def run_program(mindspore_python):
 
 
 @pytest.fixture(scope="session")
-def run_theirs():
-    """The same with mindstudio-probe's msprobe, and the one line without which it fails on a CPU."""
+def oracle_python(mindspore_python):
+    """The Python with mindstudio-probe and the MindSpore that ours has."""
     python = environment_at("MSPROBE_MINDSPORE_ORACLE", ".oracle-mindspore", "mindspore")
-    return lambda *command: run(python, *command, MSPROBE_SHIM="1")
+    if _version_of(python) != _version_of(mindspore_python):
+        pytest.skip("mindstudio-probe has another MindSpore beside it, which gives other bits")
+    return python
+
+
+def _version_of(python):
+    (found,) = python.parent.parent.glob("lib/python*/site-packages/mindspore-*.dist-info")
+    return found.name
+
+
+@pytest.fixture(scope="session")
+def run_theirs(oracle_python):
+    """run_program with mindstudio-probe's msprobe, and the one line without which it fails on a CPU."""
+    return lambda *command: run(oracle_python, *command, MSPROBE_SHIM="1")
 
 
 @pytest.fixture(scope="session")

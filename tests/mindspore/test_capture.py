@@ -125,6 +125,16 @@ def test_compiled_cells_are_recorded_whole(run_program, plain, tmp_path):
         assert "Cell.net.first.Dense.forward.0" in entries(tmp_path / "pynative", step)
 
 
+def test_a_compiled_cell_is_a_call_at_level_l1(run_program, plain, tmp_path):
+    ran = run_program(TRAIN, "jit", tmp_path, "L1", "statistics")
+    assert ran.digests == plain("jit")
+    for step in (0, 1):
+        found = entries(tmp_path, step)
+        assert found["Jit.Compiled.0.forward"]["output"][0]["shape"] == [4, 10]
+        assert found["Jit.Compiled.0.backward"]["input"][0]["shape"] == [4, 10]
+        assert "Functional.relu.0.forward" not in found, "what is inside is compiled"
+
+
 def test_single_tensors_as_files(case):
     _, folder, _ = case("files")
     assert numpy.load(folder / "0" / "0" / "y_0.npy").tolist() == [4.0]

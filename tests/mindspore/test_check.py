@@ -14,7 +14,7 @@ import termios
 import threading
 
 import pytest
-from harness.mindspore import PROGRAMS, environment_at, only_rank, run
+from harness.mindspore import PROGRAMS, only_rank, run
 from harness.processes import environment
 
 torch = pytest.importorskip("torch")
@@ -52,22 +52,14 @@ def dumped(run_program, tmp_path_factory):
     return {"tensor": tensor, "statistics": statistics}
 
 
-def version_of(python):
-    (found,) = python.parent.parent.glob("lib/python*/site-packages/mindspore-*.dist-info")
-    return found.name
-
-
 @pytest.fixture(scope="module")
-def theirs(mindspore_python, torch_packages):
+def theirs(oracle_python, torch_packages):
     """theirs(dump.json, out): mindstudio-probe's acc_check, in the environment that has MindSpore, with our torch."""
-    python = environment_at("MSPROBE_MINDSPORE_ORACLE", ".oracle-mindspore", "mindspore")
-    if version_of(python) != version_of(mindspore_python):
-        pytest.skip("mindstudio-probe has another MindSpore beside it, which gives other bits")
 
     def check(dump, out):
         # MindSpore's protobuf is older than the one that mindstudio-probe has imported before it.
         known = {"PYTHONPATH": str(torch_packages), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
-        run(python, python.with_name("msprobe"), "acc_check", "-api_info", dump, "-o", out, **known)
+        run(oracle_python, oracle_python.with_name("msprobe"), "acc_check", "-api_info", dump, "-o", out, **known)
 
     return check
 

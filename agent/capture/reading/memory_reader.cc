@@ -118,6 +118,10 @@ std::shared_ptr<core::Payload> MemoryReader::CopyBytes(const stats::TensorView& 
 }
 
 void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading& reading) const {
+  Read(view, save, reading, [this](const stats::TensorView& part, core::Leaf& leaf) { return Measure(part, leaf); });
+}
+
+void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading& reading, MeasurePart measure) const {
   reading.leaf.is_wide = KeepsDoubles(reading.dtype);
   reading.shape.assign(view.sizes.begin(), view.sizes.end());
   const int64_t offset = Cut(view.sizes, view.strides, reading.shape);
@@ -127,7 +131,7 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     MeasureNothing(reading.leaf);
   } else {
     part.data = static_cast<const char*>(view.data) + offset * static_cast<int64_t>(stats::ElementSize(view.dtype));
-    reading.spread = Measure(part, reading.leaf);
+    reading.spread = measure(part, reading.leaf);
   }
   if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/reading_threads.h"
@@ -61,6 +62,9 @@ class MemoryReader {
   // All of this for a tensor in host memory: sets reading.shape, which is otherwise ignored, and reading.leaf. The
   // caller has set reading.dtype to view.dtype. save: also copy the bytes.
   void Read(const stats::TensorView& view, bool save, TensorReading& reading) const;
+  // The same, with another Measure: for sources that remember numbers.
+  using MeasurePart = absl::FunctionRef<std::shared_ptr<const Spread>(const stats::TensorView& part, core::Leaf& leaf)>;
+  void Read(const stats::TensorView& view, bool save, TensorReading& reading, MeasurePart measure) const;
 
   // A gradient, for task grad_probe: sets the numbers of reading.gradient, whose dtype and shape the caller has set,
   // and the rest of reading where the dtype has signs. Slices do not apply.

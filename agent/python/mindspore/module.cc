@@ -82,7 +82,9 @@ class MindsporeAgent final : public Agent {
   }
 
  protected:
-  std::unique_ptr<TensorSource> MakeSource(const Config&) override { return std::make_unique<MindsporeSource>(); }
+  std::unique_ptr<TensorSource> MakeSource(const Config& config) override {
+    return std::make_unique<MindsporeSource>(config.reuse);
+  }
   void CaptureInto(std::shared_ptr<Recorder> recorder) override {
     records_ = std::make_shared<CallRecords>(
         std::move(recorder), own_directory_,

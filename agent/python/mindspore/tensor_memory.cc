@@ -50,6 +50,24 @@ bool HasNoMemoryYet(PyObject* tensor) {
   return waits && PyObject_IsTrue(waits.get()) == 1;
 }
 
+bool IsParameter(PyObject* tensor) {
+  static PyObject* const kind = [] {
+    const ObjectReference mindspore = ObjectReference::Steal(PyImport_ImportModule("mindspore"));
+    PyErr_Clear();
+    return Attribute(mindspore.get(), "Parameter").release();
+  }();
+  return kind != nullptr && PyType_Check(kind) && PyObject_TypeCheck(tensor, reinterpret_cast<PyTypeObject*>(kind));
+}
+
+// Whether the tensor's own memory lies there, and no copy of a device's.
+bool LiesAt(PyObject* tensor, const void* data) {
+  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  const ObjectReference address = ObjectReference::Steal(PyObject_CallMethodNoArgs(tensor, data_ptr));
+  const bool same = address && PyLong_Check(address.get()) && PyLong_AsVoidPtr(address.get()) == data;
+  PyErr_Clear();
+  return same;
+}
+
 }  // namespace
 
 TensorMemory::TensorMemory(PyObject* tensor) {
@@ -65,6 +83,7 @@ TensorMemory::TensorMemory(PyObject* tensor) {
     TakeAsBytes(MindsporeDTypeOf(dtype_name_));
     if (tensor_.data == nullptr) TakeShape(tensor);
   }
+  tensor_.is_parameter = tensor_.data != nullptr && IsParameter(tensor) && LiesAt(tensor, tensor_.data);
   tensor_.dtype_name = dtype_name_;
   tensor_.sizes = sizes_;
   tensor_.strides = strides_;

@@ -10,8 +10,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/capture/reading/remembered_statistics.h"
 #include "agent/stats/tensor_view.h"
-#include "agent/torch/tensor/remembered_statistics.h"
 
 namespace msprobe::capture {
 

@@ -9,13 +9,12 @@
 #include <algorithm>
 
 #include "agent/capture/reading/tensor_sample.h"
-#include "agent/core/log.h"
-#include "agent/core/str_cat.h"
 #include "agent/stats/signs.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/device/device_signs.h"
 #include "agent/torch/device/device_text.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
+#include "agent/torch/tensor/storage_memory.h"
 #include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
@@ -301,21 +300,8 @@ RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, cons
     reading.spread = memory.Measure(view, leaf);
     return {};
   }
-  const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
-  if (place.known && !place.verify) return place;
-  core::Leaf read;
-  read.is_wide = leaf.is_wide;
-  memory.Measure(view, read);
-  if (place.known && !remembered_->Verify(place, view, leaf, read)) {
-    constexpr char kWrong[] =
-        "remembered statistics differed from those read again, though nothing had written the memory: from now on "
-        "every tensor is read at every call, and numbers of this run that are marked as reused may be wrong";
-    memory.session().ReportFault(0, "reuse", kWrong);
-    core::Log().Warning(core::Cat("msprobe: ", kWrong, "; set \"reuse\" to \"off\" and report it."));
-  }
-  remembered_->Remember(place, view, read);
-  leaf = std::move(read);
-  return place;
+  return remembered_->Read(MemoryOf(tensor), view, memory.session(), leaf,
+                           [&](core::Leaf& read) { memory.Measure(view, read); });
 }
 
 std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistics::Place& place,

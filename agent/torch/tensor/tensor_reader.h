@@ -9,10 +9,10 @@
 
 #include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/remembered_statistics.h"
 #include "agent/capture/reading/tensor_reading.h"
 #include "agent/core/config/config.h"
 #include "agent/torch/tensor/fresh_readings.h"
-#include "agent/torch/tensor/remembered_statistics.h"
 
 namespace msprobe::capture {
 

@@ -341,9 +341,7 @@ class Debugger:
         self._forked = False
         self._tokens = tokens
         self._tell_warnings()
-        self._models += [
-            model for model in models if not any(model is known or model == known for known in self._models)
-        ]
+        self._add_models(models)
         if self.config.server and self._agent is None:
             self._update_rank(rank_id)
             self._open()
@@ -396,6 +394,11 @@ class Debugger:
         self._running = self._step_has_records = True
         self._control.say(self._agent, True, service.current_iter)
         self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
+
+    def _add_models(self, models: list[Any]) -> None:
+        self._models += [
+            model for model in models if not any(model is known or model == known for known in self._models)
+        ]
 
     def _replay(
         self,

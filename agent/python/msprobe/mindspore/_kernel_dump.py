@@ -64,7 +64,7 @@ class KernelConfigFile(ConfigFile):
                 raise MsprobeError(
                     f"{name} is {asked[name]!r}; at level L2 MindSpore chooses what it dumps, by {instead}"
                 )
-        section = _section(asked)
+        section = section_of(asked)
         fields = {name: value for name, value in asked.items() if not isinstance(value, dict)}
         fields |= {"level": "L1", "task": "statistics"}
         fields["statistics"] = {name: section[name] for name in ("list", "data_mode") if name in section}
@@ -86,7 +86,6 @@ class KernelDump:
     def __init__(self, asked: dict[str, Any], config: Any) -> None:
         """config: of KernelConfigFile. MsprobeError: what L2 alone has is wrong."""
         self._config = config
-        self._native = importlib.import_module("mindspore._c_expression")
         task = str(asked.get("task") or "statistics")
         if asked.get("level") != "L2":
             raise MsprobeError(
@@ -95,23 +94,24 @@ class KernelDump:
             )
         if task not in _TASKS:
             raise MsprobeError(f"task is {task!r}; at level L2 it should be one of {list(_TASKS)}")
-        section = _section(asked)
+        section = section_of(asked)
         for field, choices in _CHOICES.items():
             if field in section and section[field] not in choices:
                 raise MsprobeError(f"{field} is {section[field]!r}; it should be one of {list(choices)}")
         if task in _EXCEPTIONS and config.step:
             log.warning(f"step is {config.step}; task {task} looks at every step")
         if task not in _EXCEPTIONS and _jit_level() == "O2":
-            self._write(f"acl_dump_{os.environ.get('DEVICE_ID', '0')}.json", _of_acl(task, section, config), _OF_ACL)
+            name, settings = f"acl_dump_{os.environ.get('DEVICE_ID', '0')}.json", _of_acl(task, section, config)
+            write_settings(Path(config.dump_path, name), settings, _OF_ACL)
         else:
-            name, settings = (_exceptions if task in _EXCEPTIONS else _kernels)(task, section, config)
-            self._write(name, settings, _OF_MINDSPORE)
+            name, settings = (_exceptions if task in _EXCEPTIONS else settings_of_kernels)(task, section, config)
+            write_settings(Path(config.dump_path, name), settings)
         if mindspore.get_context("mode") != mindspore.GRAPH_MODE:
             log.warning(
                 "level is L2 and the program runs in PyNative mode, where MindSpore dumps only what mindspore.jit "
                 "compiles; levels L0, L1 and mix record the calls of PyNative mode"
             )
-        self._call("_dump_set_dynamic")
+        call_native("_dump_set_dynamic")
         self._is_counting = False
 
     @classmethod
@@ -119,53 +119,59 @@ class KernelDump:
         """None: the configuration asks for another level."""
         return cls(asked, config) if _is_asked(asked) else None
 
-    def start(self, step: int, rank: int | None) -> bool:
-        """Whether kernels of this step and rank are dumped from now on."""
+    def start(self, models: list[Any], step: int, rank: int | None) -> str:
+        """What is dumped from now on, as part of a sentence; empty: nothing of this step and rank.
+
+        models: not needed, as kernels know of none.
+        """
         if not self._is_counting:
             self._is_counting = True
-            self._call("_set_init_iter", step)
+            call_native("_set_init_iter", step)
         wanted = (not self._config.step or step in self._config.step) and (
             not self._config.rank or rank in self._config.rank
         )
         if wanted:
-            self._call("_dump_start")
-        return wanted
+            call_native("_dump_start")
+        return "its kernels" if wanted else ""
 
     def stop(self) -> None:
-        self._wait()
-        self._call("_dump_stop")
+        wait_for_graphs()
+        call_native("_dump_stop")
 
     def end_step(self) -> None:
-        self._call("_dump_step", 1)
-
-    def _wait(self) -> None:
-        """Graphs run behind the program; a kernel that runs later would be of the next step."""
-        executor = getattr(graph_api(), "_pynative_executor", None)
-        if executor is not None:
-            executor.sync()
-        if mindspore.get_context("device_target") != "CPU":
-            mindspore.runtime.synchronize()
-
-    def _write(self, name: str, settings: dict[str, Any], variable: str) -> None:
-        """variable: of the environment, by which the file is found."""
-        path = Path(self._config.dump_path, name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(settings, indent=4), encoding="utf-8")
-        except OSError as error:
-            raise MsprobeError(f"dump_path: {path} cannot be written: {error}") from None
-        for other in (_OF_MINDSPORE, _OF_ACL):  # which would dump beside it
-            os.environ.pop(other, None)
-        os.environ[variable] = str(path)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        """A version without this function dumps what the file says, from the first kernel on."""
-        function = getattr(self._native, name, None)
-        if function is not None:
-            function(*arguments)
+        call_native("_dump_step", 1)
 
 
-def _section(asked: dict[str, Any]) -> dict[str, Any]:
+def wait_for_graphs() -> None:
+    """Graphs run behind the program; what runs later would be of the next step."""
+    executor = getattr(graph_api(), "_pynative_executor", None)
+    if executor is not None:
+        executor.sync()
+    if mindspore.get_context("device_target") != "CPU":
+        mindspore.runtime.synchronize()
+
+
+def write_settings(path: Path, settings: dict[str, Any], variable: str = _OF_MINDSPORE) -> None:
+    """variable: of the environment, by which the file is found. MsprobeError: it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings, indent=4), encoding="utf-8")
+    except OSError as error:
+        raise MsprobeError(f"dump_path: {path} cannot be written: {error}") from None
+    for other in (_OF_MINDSPORE, _OF_ACL):  # which would dump beside it
+        os.environ.pop(other, None)
+    os.environ[variable] = str(path)
+
+
+def call_native(name: str, *arguments: Any) -> None:
+    """A version without this function dumps what the file says, from the first kernel on."""
+    function = getattr(importlib.import_module("mindspore._c_expression"), name, None)
+    if function is not None:
+        function(*arguments)
+
+
+def section_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """Of its task."""
     section = asked.get(str(asked.get("task") or "statistics"))
     return section if isinstance(section, dict) else {}
 
@@ -183,7 +189,7 @@ def _common(config: Any, saved_data: str) -> dict[str, Any]:
     }
 
 
-def _kernels(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict[str, Any]]:
+def settings_of_kernels(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict[str, Any]]:
     """The name of the file and what stands in it."""
     common = _common(config, "tensor" if task == "tensor" else "statistic")
     if config.list:

@@ -5,6 +5,7 @@ from typing import Any
 import mindspore
 
 from msprobe._common.errors import MsprobeError
+from msprobe.mindspore._cell_dump import are_in_graphs
 
 
 def refuse(config: Any) -> None:
@@ -16,9 +17,11 @@ def refuse(config: Any) -> None:
             "mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
         )
     if config.level != "debug" and in_graph_mode:
+        cells = "level L0, which dumps cells of graphs, or " if are_in_graphs() else ""
         raise MsprobeError(
             f"level is {config.level!r}, which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
-            "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or level L2, which has MindSpore dump its kernels"
+            f"set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or {cells}level L2, which has MindSpore dump "
+            "its kernels"
         )
     asked = {
         "communication": config.communication,

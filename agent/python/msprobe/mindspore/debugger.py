@@ -16,6 +16,8 @@ from msprobe._common.errors import MsprobeError
 from msprobe._common.gradient_watch import GradientWatch
 from msprobe._common.saving import Saver
 from msprobe.mindspore._calls import Calls
+from msprobe.mindspore._cell_dump import CellDump
+from msprobe.mindspore._cell_names import named_cells
 from msprobe.mindspore._gradients import are_recorded, has_gradient
 from msprobe.mindspore._interception import Interception, is_compiled
 from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
@@ -30,7 +32,8 @@ from msprobe.mindspore.free_benchmark.stage import FreeBenchmark
 class PrecisionDebugger(Debugger):
     """Captures API calls and cells of a MindSpore model in PyNative mode, between start() and stop(), step by step.
 
-    At level L2 MindSpore dumps its kernels itself, between start() and stop().
+    At level L2 MindSpore dumps its kernels itself, between start() and stop(). In GRAPH_MODE on Ascend, level L0 puts
+    operators into the graph that write what cells get and give.
     """
 
     framework = "mindspore"
@@ -100,32 +103,34 @@ class PrecisionDebugger(Debugger):
         )
 
     def _refuse(self, config: Any) -> None:
-        self._kernels = KernelDump.of(self._file.asked(), config)
-        if self._kernels is None:
+        asked = self._file.asked()
+        self._graph_dump = KernelDump.of(asked, config) or CellDump.of(asked, config)
+        if self._graph_dump is None:
             refuse(config)
 
-    # Level L2.
+    # Level L2, and L0 in GRAPH_MODE.
 
     def _start(
         self, models: list[Any], tokens: tuple[int, int] | None, rank_id: int | None, scheduled: dict[str, int] | None
     ) -> None:
-        if self._kernels is None:
+        if self._graph_dump is None:
             return super()._start(models, tokens, rank_id, scheduled)
         step = self.service.current_iter = self.service.loop + self.service.init_step
         self._tell_warnings()
         self._update_rank(rank_id)
-        if self._kernels.start(step, self._rank):
-            self._tell_of_start(f"MindSpore dumps its kernels from step {step} on.")
+        self._add_models(models)
+        if dumped := self._graph_dump.start(self._models, step, self._rank):
+            self._tell_of_start(f"MindSpore dumps {dumped} from step {step} on.")
 
     def _stop(self) -> None:
-        if self._kernels is None:
+        if self._graph_dump is None:
             return super()._stop()
-        self._kernels.stop()
+        self._graph_dump.stop()
 
     def _end_step(self, dump: bool) -> None:
-        if self._kernels is None:
+        if self._graph_dump is None:
             return super()._end_step(dump)
-        self._kernels.end_step()
+        self._graph_dump.end_step()
         self.service.loop += 1
 
     def _make_training(self) -> TrainingSeries:
@@ -176,14 +181,12 @@ class PrecisionDebugger(Debugger):
         with_cells = self.config.level in ("L0", "mix")
         compiled = []
         for model in self._models:
-            for index, root in enumerate(model if isinstance(model, list) else [model]):
-                prefix = f"Cell.{index}" if isinstance(model, list) else "Cell"
-                for name, cell in _cells_of(root):
-                    full_name = f"{prefix}.{name}.{type(cell).__name__}" if with_cells and cell is not root else ""
-                    self._calls.add_cell(cell, full_name, is_root=cell is root and index == 0)
-                    if full_name and is_compiled(cell):
-                        compiled.append(full_name)
-                    self._add_primitives(cell)
+            for cell, name, index in named_cells(model):
+                full_name = name if with_cells else ""
+                self._calls.add_cell(cell, full_name, is_root=index == 0)
+                if full_name and is_compiled(cell):
+                    compiled.append(full_name)
+                self._add_primitives(cell)
         self._registered = len(self._models)
         if compiled and self.config.task in ("statistics", "tensor"):  # the server puts their records into graph/
             told = {**json.loads(self.config.json), "compiled_cells": compiled}
@@ -195,11 +198,6 @@ class PrecisionDebugger(Debugger):
                 value, f"Primitive.{attribute}.{type(value).__name__}"
             ):
                 self._interception.add_primitive_class(type(value))
-
-
-def _cells_of(root: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
-    """(dotted name, cell) of the cell and all inside it, each once."""
-    yield from root.cells_and_names()
 
 
 def _named_parameters(cell: nn.Cell) -> Iterator[tuple[str, Any]]:

@@ -1,14 +1,13 @@
-#include "agent/torch/tensor/remembered_statistics.h"
-
-#include <ATen/core/grad_mode.h>
-#include <c10/core/CPUAllocator.h>
+#include "agent/capture/reading/remembered_statistics.h"
 
 #include <algorithm>
 #include <bit>
 #include <iterator>
 #include <utility>
 
-#include "agent/torch/tensor/watched_payload.h"
+#include "agent/capture/reading/watched_payload.h"
+#include "agent/core/log.h"
+#include "agent/core/str_cat.h"
 
 namespace msprobe::capture {
 namespace {
@@ -45,7 +44,7 @@ bool SameNumbers(const core::Leaf& a, const core::Leaf& b) {
 
 RememberedStatistics::~RememberedStatistics() {
   absl::MutexLock lock(&mu_);
-  for (auto& [storage, seen] : seen_) Forget(seen);
+  for (auto& [id, seen] : seen_) Forget(seen);
 }
 
 RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& view) {
@@ -55,15 +54,16 @@ RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& v
   return key;
 }
 
-RememberedStatistics::Seen& RememberedStatistics::See(c10::StorageImpl* storage, std::span<const std::byte> memory) {
-  Seen& seen = seen_[storage];
-  if (!seen.storage.expired() && seen.memory.data() == memory.data() && seen.memory.size() == memory.size()) {
-    return seen;
-  }
+RememberedStatistics::Seen& RememberedStatistics::See(const Memory& memory) {
+  Seen& seen = seen_[memory.id];
+  const bool is_known = !seen.memory.empty() && !IsGone(seen) && seen.memory.data() == memory.bytes.data() &&
+                        seen.memory.size() == memory.bytes.size();
+  seen.last_step = step_;
+  if (is_known) return seen;
   Forget(seen);
-  young_.push_back(storage);
-  seen.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  seen.memory = memory;
+  young_.push_back(memory.id);
+  seen.owner = memory.owner_of == nullptr ? nullptr : memory.owner_of(memory.id);
+  seen.memory = memory.bytes;
   seen.first_step = step_;
   return seen;
 }
@@ -78,7 +78,7 @@ void RememberedStatistics::ForgetDead() {
   for (int i = 0; i < kAtOnce && !young_.empty(); ++i) {
     if (next_young_ >= young_.size()) next_young_ = 0;
     const auto found = seen_.find(young_[next_young_]);
-    if (found != seen_.end() && !found->second.storage.expired()) {
+    if (found != seen_.end() && !IsGone(found->second)) {
       ++next_young_;
       continue;
     }
@@ -103,7 +103,8 @@ bool RememberedStatistics::Arm(Region& region) {
   }
   region.entries.clear();
   *region.generation = ++generations_;
-  region.armed = watch_->Arm(region.memory, &region.range);
+  if (!region.is_private) region.is_private = watch_->IsPrivate(region.memory);
+  region.armed = region.is_private && watch_->Arm(region.memory, &region.range);
   if (region.armed) armed_[region.memory.data()] = &region;
   return region.armed;
 }
@@ -115,33 +116,36 @@ void RememberedStatistics::Disarm(Region& region) {
   watch_->Disarm(region.range);
 }
 
-RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tensor, const stats::TensorView& view,
-                                                         core::Leaf* leaf) {
-  c10::StorageImpl* const storage = tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl();
-  if (watch_ == nullptr || storage->nbytes() < stats::WriteWatch::kSmallest || tensor.is_quantized()) return {};
-  static const c10::DeleterFnPtr kOwnDeleter = c10::GetDefaultCPUAllocator()->raw_deleter();
-  if (storage->data_ptr().get_deleter() != kOwnDeleter || !storage->device().is_cpu()) return {};
-  const bool about_to_change = at::GradMode::is_enabled() && tensor.requires_grad();
+void RememberedStatistics::Rest(Region& region) {
+  region.next_arm_step = step_ + region.patience;
+  region.patience *= 2;
+}
 
+RememberedStatistics::Place RememberedStatistics::Recall(const Memory& memory, const stats::TensorView& view,
+                                                         core::Leaf* leaf) {
+  if (watch_ == nullptr || memory.id == nullptr || memory.bytes.size() < stats::WriteWatch::kSmallest) return {};
   absl::MutexLock lock(&mu_);
   if (!trusted_) return {};
   ForgetDead();
-  if (about_to_change && !seen_.contains(storage)) return {};
-  Seen& seen = See(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
+  if (memory.changes && !seen_.contains(memory.id)) return {};
+  Seen& seen = See(memory);
   if (seen.region == nullptr) {
-    const bool lasting = seen.first_step < step_ || (tensor.is_leaf() && tensor.requires_grad());
-    if (!lasting || about_to_change) return {};
-    seen.region = std::make_unique<Region>(Region{.memory = seen.memory, .range = {}, .entries = {}});
+    if (memory.changes || (seen.first_step == step_ && !memory.lasts)) return {};
+    seen.region = std::make_unique<Region>(
+        Region{.memory = seen.memory, .is_private = memory.is_private, .range = {}, .entries = {}});
   }
   Region& region = *seen.region;
   if (region.armed && watch_->Written(region.range, Reach(view))) {
     Disarm(region);
-    region.next_arm_step = step_ + region.patience;
-    region.patience *= 2;
+    Rest(region);
   }
-  if (!region.armed && (about_to_change || step_ < region.next_arm_step || !Arm(region))) return {};
+  if (!region.armed && (memory.changes || step_ < region.next_arm_step)) return {};
+  if (!region.armed && !Arm(region)) {
+    Rest(region);
+    return {};
+  }
   const Entry* const entry = FindEntry(region, view);
-  Place place{.storage = storage, .generation = *region.generation};
+  Place place{.id = memory.id, .generation = *region.generation};
   if (entry == nullptr) return place;
   CopyNumbers(entry->numbers, leaf);
   leaf->reused = true;
@@ -151,7 +155,7 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
 }
 
 void RememberedStatistics::Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf) {
-  if (place.storage == nullptr || place.known) return;
+  if (place.id == nullptr || place.known) return;
   absl::MutexLock lock(&mu_);
   Region* const region = Find(place);
   if (region == nullptr) return;
@@ -172,15 +176,35 @@ bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& v
   if (region == nullptr || watch_->Written(region->range, Reach(view))) return true;  // it was written just now
   ++counts_.wrong;
   trusted_ = false;
-  for (auto& [storage, seen] : seen_) Forget(seen);
+  for (auto& [id, seen] : seen_) Forget(seen);
   seen_.clear();
   young_.clear();
   return false;
 }
 
+RememberedStatistics::Place RememberedStatistics::Read(const Memory& memory, const stats::TensorView& view,
+                                                       core::Session& session, core::Leaf& leaf,
+                                                       absl::FunctionRef<void(core::Leaf&)> measure) {
+  const Place place = Recall(memory, view, &leaf);
+  if (place.known && !place.verify) return place;
+  core::Leaf read;
+  read.is_wide = leaf.is_wide;
+  measure(read);
+  if (place.known && !Verify(place, view, leaf, read)) {
+    constexpr char kWrong[] =
+        "remembered statistics differed from those read again, though nothing had written the memory: from now on "
+        "every tensor is read at every call, and numbers of this run that are marked as reused may be wrong";
+    session.ReportFault(0, "reuse", kWrong);
+    core::Log().Warning(core::Cat("msprobe: ", kWrong, "; set \"reuse\" to \"off\" and report it."));
+  }
+  Remember(place, view, read);
+  leaf = std::move(read);
+  return place;
+}
+
 RememberedStatistics::Region* RememberedStatistics::Find(const Place& place) {
-  if (place.storage == nullptr) return nullptr;
-  const auto found = seen_.find(place.storage);
+  if (place.id == nullptr) return nullptr;
+  const auto found = seen_.find(place.id);
   if (found == seen_.end()) return nullptr;
   Region* const region = found->second.region.get();
   return region != nullptr && region->armed && *region->generation == place.generation ? region : nullptr;
@@ -199,8 +223,9 @@ std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& pl
   Region* const region = Find(place);
   const Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
   if (entry == nullptr || entry->name == nullptr || !entry->name->announced()) return nullptr;
-  return core::MakePooled<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
-                                          region->range, region->generation);
+  const std::shared_ptr<const MemoryOwner>& owner = seen_.at(place.id).owner;
+  if (owner == nullptr) return nullptr;
+  return core::MakePooled<WatchedPayload>(entry->name, owner, Reach(view), watch_, region->range, region->generation);
 }
 
 void RememberedStatistics::NameBytes(const Place& place, const stats::TensorView& view,
@@ -218,7 +243,8 @@ void RememberedStatistics::EndStep() {
   ++step_;
   young_.clear();
   absl::erase_if(seen_, [this](auto& each) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!each.second.storage.expired()) return false;
+    const Seen& seen = each.second;
+    if (seen.owner == nullptr ? step_ - seen.last_step <= kForgetAfter : !IsGone(seen)) return false;
     Forget(each.second);
     return true;
   });

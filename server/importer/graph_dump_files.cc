@@ -1,4 +1,4 @@
-#include "server/importer/kernel_dump_files.h"
+#include "server/importer/graph_dump_files.h"
 
 #include <algorithm>
 #include <optional>
@@ -14,15 +14,16 @@
 #include "server/format/json/json_writer.h"
 #include "server/format/monitor/csv_reader.h"
 #include "server/format/tensor_file/npy_file.h"
+#include "server/importer/cell_calls.h"
 
 namespace msprobe::server {
 namespace {
 
-using Tensor = KernelDumpFiles::Tensor;
-using Launch = KernelDumpFiles::Launch;
-
 constexpr uint32_t kMaxNulls = 1024;  // before a tensor of a launch, for those without a file
 constexpr std::string_view kOrderFile = "ms_execution_order_graph_";
+constexpr std::string_view kTensors = "dump_tensor_data";
+
+std::string StepDirectory(uint32_t step, uint32_t rank) { return Cat("step", step, "/rank", rank); }
 
 // One graph's run in one step of one rank.
 struct GraphRun {
@@ -87,6 +88,25 @@ std::optional<TensorName> NameOf(const std::vector<std::string>& parts) {
   return name;
 }
 
+// A tensor of a cell that an operator of its graph wrote, and the directory of its step and rank.
+std::optional<std::pair<std::string, CellTensorFile>> CellTensorAt(const std::string& path) {
+  const size_t file = path.rfind('/');
+  if (file == std::string::npos || !path.substr(0, file).ends_with(kTensors)) return std::nullopt;
+  const std::optional<CellTensorFile> tensor = CellTensorFile::Parse(std::string_view(path).substr(file + 1));
+  if (!tensor || file < kTensors.size() + 1) return std::nullopt;
+  return std::pair(path.substr(0, file - kTensors.size() - 1), *tensor);
+}
+
+// The same of such an operator's row in statistic.csv.
+std::optional<CellTensorName> CellTensorOf(std::string_view op_name) {
+  const size_t tensors = op_name.find(kTensors);
+  if (tensors == std::string_view::npos || op_name.size() <= tensors + kTensors.size()) return std::nullopt;
+  std::string name(op_name.substr(tensors + kTensors.size() + 1));  // behind '/', in older versions '_'
+  name.resize(std::min(name.find('|'), name.size()));
+  std::replace(name.begin(), name.end(), '-', '.');
+  return CellTensorName::Parse(name);
+}
+
 absl::StatusOr<std::string> ReadText(FileSource& files, const std::string& path) {
   absl::StatusOr<std::unique_ptr<ByteSource>> bytes = files.Open(path);
   if (!bytes.ok()) return bytes.status();
@@ -102,6 +122,11 @@ class Collection {
 
   // False: it is no file of a dump.
   absl::StatusOr<bool> Take(const std::string& path) {
+    if (const auto cell = CellTensorAt(path)) {
+      const auto& [directory, file] = *cell;
+      cells_[directory].Add(file.name, file.id, {.path = path, .is_bfloat16 = IsBFloat16(file.dtype), .row = {}});
+      return true;
+    }
     const std::optional<Placed> placed = PlaceOf(path);
     if (!placed) return false;
     const std::string& file = placed->below.back();
@@ -125,18 +150,34 @@ class Collection {
     parts.resize(parts.size() - 3);
     const std::optional<TensorName> name = NameOf(parts);
     if (!name) return false;
-    Tensor& tensor = At(placed->run(), *name);
+    DumpedTensor& tensor = At(placed->run(), *name);
     tensor.path = path;
-    tensor.is_bfloat16 = absl::EqualsIgnoreCase(dtype, "bf16") || absl::EqualsIgnoreCase(dtype, "bfloat16");
+    tensor.is_bfloat16 = IsBFloat16(dtype);
     return true;
   }
 
-  // By rank and step.
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<Launch>> Arranged() {
+  // By directory of a step and rank.
+  std::map<std::string, std::vector<DumpedCall>> Arranged() {
+    std::map<std::string, std::vector<DumpedCall>> arranged = ArrangedKernels();
+    for (const auto& [directory, cells] : cells_) {
+      std::vector<DumpedCall> calls = cells.Arranged();
+      std::move(calls.begin(), calls.end(), std::back_inserter(arranged[directory]));
+    }
+    return arranged;
+  }
+
+ private:
+  using Slot = std::pair<bool, uint32_t>;  // whether an output, and its number
+
+  static bool IsBFloat16(std::string_view dtype) {
+    return absl::EqualsIgnoreCase(AbslView(dtype), "bf16") || absl::EqualsIgnoreCase(AbslView(dtype), "bfloat16");
+  }
+
+  std::map<std::string, std::vector<DumpedCall>> ArrangedKernels() {
     struct Timed {
       std::tuple<uint32_t, int, size_t, uint64_t> place;  // graph, kind, position, time
       std::string name;
-      Launch launch;
+      DumpedCall launch;
     };
     std::map<std::pair<uint32_t, uint32_t>, std::vector<Timed>> runs;
     for (auto& [kernel, slots] : kernels_) {
@@ -148,7 +189,7 @@ class Collection {
           if (n == launches.size()) launches.push_back({.place = {run.graph, 0, 0, time}, .name = name, .launch = {}});
           uint64_t& first = std::get<3>(launches[n].place);
           first = std::min(first, time);
-          Launch& launch = launches[n++].launch;
+          DumpedCall& launch = launches[n++].launch;
           (slot.first ? launch.outputs : launch.inputs)[slot.second] = std::move(tensor);
         }
       }
@@ -159,7 +200,7 @@ class Collection {
         runs[{run.rank, run.step}].push_back(std::move(timed));
       }
     }
-    std::map<std::pair<uint32_t, uint32_t>, std::vector<Launch>> arranged;
+    std::map<std::string, std::vector<DumpedCall>> arranged;
     for (auto& [place, launches] : runs) {
       std::sort(launches.begin(), launches.end(), [](const Timed& left, const Timed& right) {
         return std::tie(left.place, left.name) < std::tie(right.place, right.name);
@@ -167,16 +208,13 @@ class Collection {
       std::map<std::string, uint32_t> counts;
       for (Timed& timed : launches) {
         timed.launch.name = Cat("Kernel.", timed.name, ".", counts[timed.name]++, ".forward");
-        arranged[place].push_back(std::move(timed.launch));
+        arranged[StepDirectory(place.second, place.first)].push_back(std::move(timed.launch));
       }
     }
     return arranged;
   }
 
- private:
-  using Slot = std::pair<bool, uint32_t>;  // whether an output, and its number
-
-  Tensor& At(const GraphRun& run, const TensorName& name) {
+  DumpedTensor& At(const GraphRun& run, const TensorName& name) {
     return kernels_[{run, Cat(name.op, ".", name.scope)}][{name.is_output, name.index}][name.time];
   }
 
@@ -229,14 +267,21 @@ class Collection {
         return absl::InvalidArgumentError(Cat(path, ": line ", reader.line(), ": columns Op Type, Op Name, Task ID, ",
                                               "Stream ID, Timestamp, IO and Slot are expected to name a tensor"));
       }
-      At(run, *name).row = {cell("Data Type"), cell("Shape"),     cell("Max Value"),
-                            cell("Min Value"), cell("Avg Value"), cell("L2Norm Value")};
+      DumpedTensor::Row row = {cell("Data Type"), cell("Shape"),     cell("Max Value"),
+                               cell("Min Value"), cell("Avg Value"), cell("L2Norm Value")};
+      const std::optional<CellTensorName> of_cell = CellTensorOf(cell("Op Name"));
+      if (!of_cell) {
+        At(run, *name).row = std::move(row);
+      } else if (name->index > 0) {  // before the tensor stands its file's name
+        cells_[StepDirectory(run.step, run.rank)].Add(*of_cell, name->time, {.path = {}, .row = std::move(row)});
+      }
     }
   }
 
   FileSource& files_;
   std::map<std::pair<uint32_t, uint32_t>, std::map<std::string, size_t>> order_;  // of rank and graph: by scope
-  std::map<std::pair<GraphRun, std::string>, std::map<Slot, std::map<uint64_t, Tensor>>> kernels_;  // by time
+  std::map<std::string, CellCalls> cells_;                                        // by directory of a step and rank
+  std::map<std::pair<GraphRun, std::string>, std::map<Slot, std::map<uint64_t, DumpedTensor>>> kernels_;  // by time
 };
 
 struct Numbers {
@@ -255,7 +300,7 @@ std::string MindsporeName(v1::DType dtype) {
   return name;
 }
 
-absl::StatusOr<Numbers> NumbersOfFile(FileSource& files, const Tensor& tensor) {
+absl::StatusOr<Numbers> NumbersOfFile(FileSource& files, const DumpedTensor& tensor) {
   absl::StatusOr<std::unique_ptr<ByteSource>> bytes = files.Open(tensor.path);
   if (!bytes.ok()) return bytes.status();
   const auto at = [&](const absl::Status& status) {
@@ -320,11 +365,12 @@ std::vector<int64_t> ShapeOf(std::string_view text) {
   return shape;
 }
 
-absl::Status WriteTensor(FileSource& files, const Tensor& tensor, const std::string& data_name, JsonWriter& json) {
+absl::Status WriteTensor(FileSource& files, const DumpedTensor& tensor, const std::string& data_name,
+                         JsonWriter& json) {
   json.StartObject();
   json.Name("type");
   json.Text("mindspore.Tensor");
-  const KernelDumpFiles::Row& row = tensor.row;
+  const DumpedTensor::Row& row = tensor.row;
   std::string dtype = row.dtype;
   std::vector<int64_t> shape;
   std::optional<Numbers> numbers;
@@ -336,6 +382,8 @@ absl::Status WriteTensor(FileSource& files, const Tensor& tensor, const std::str
     shape = numbers->shape;
   } else {
     shape = ShapeOf(row.shape);
+    const v1::DType known = DTypeOfName(dtype);
+    if (known != v1::DTYPE_OTHER) dtype = MindsporeName(known);
   }
   json.Name("dtype");
   json.Text(dtype);
@@ -359,53 +407,79 @@ absl::Status WriteTensor(FileSource& files, const Tensor& tensor, const std::str
   return absl::OkStatus();
 }
 
-std::string DataName(const Launch& launch, std::string_view side, uint32_t index) {
-  return Cat(launch.name, ".", side, ".", index, ".npy");
+std::string DataName(const DumpedCall& call, std::string_view side, uint32_t index) {
+  return Cat(call.name, ".", side, ".", index, ".npy");
+}
+
+bool IsOfCell(const DumpedCall& call) { return call.name.starts_with("Cell."); }
+
+// construct.json of the cells; empty where there are none.
+std::string ConstructOf(const std::vector<DumpedCall>& calls) {
+  if (std::none_of(calls.begin(), calls.end(), IsOfCell)) return {};
+  JsonWriter json(false);
+  json.StartObject();
+  for (const DumpedCall& call : calls) {
+    if (!IsOfCell(call)) continue;
+    json.Name(call.name);
+    if (call.parent.empty()) {
+      json.Null();
+    } else {
+      json.Text(call.parent);
+    }
+  }
+  json.EndObject();
+  return json.Take();
 }
 
 }  // namespace
 
-bool KernelDumpFiles::Knows(const std::vector<std::string>& paths) {
+bool GraphDumpFiles::Knows(const std::vector<std::string>& paths) {
   return std::any_of(paths.begin(), paths.end(), [](const std::string& path) {
     const std::optional<Placed> placed = PlaceOf(path);
-    return placed && placed->is_in_run();
+    return (placed && placed->is_in_run()) || CellTensorAt(path);
   });
 }
 
-absl::StatusOr<std::unique_ptr<KernelDumpFiles>> KernelDumpFiles::Read(FileSource& files) {
-  auto read = std::unique_ptr<KernelDumpFiles>(new KernelDumpFiles(files));
+absl::StatusOr<std::unique_ptr<GraphDumpFiles>> GraphDumpFiles::Read(FileSource& files) {
+  auto read = std::unique_ptr<GraphDumpFiles>(new GraphDumpFiles(files));
   Collection collection(files);
   for (const std::string& path : files.paths()) {
     const absl::StatusOr<bool> taken = collection.Take(path);
     if (!taken.ok()) return taken.status();
     if (!*taken) read->others_.push_back(path);
   }
-  for (auto& [place, launches] : collection.Arranged()) {
-    const std::string directory = Cat("step", place.second, "/rank", place.first);
-    for (const Launch& launch : launches) {
-      for (const auto& [side, tensors] : {std::pair("input", &launch.inputs), std::pair("output", &launch.outputs)}) {
+  for (auto& [directory, calls] : collection.Arranged()) {
+    for (const DumpedCall& call : calls) {
+      for (const auto& [side, tensors] : {std::pair("input", &call.inputs), std::pair("output", &call.outputs)}) {
         for (const auto& [index, tensor] : *tensors) {
           if (tensor.path.empty()) continue;
-          read->tensors_[Cat(directory, "/dump_tensor_data/", DataName(launch, side, index))] = tensor.path;
+          read->tensors_[Cat(directory, "/", kTensors, "/", DataName(call, side, index))] = tensor.path;
         }
       }
     }
-    read->steps_[Cat(directory, "/dump.json")].launches = std::move(launches);
+    if (std::string construct = ConstructOf(calls); !construct.empty()) {
+      read->constructs_[Cat(directory, "/construct.json")] = std::move(construct);
+    }
+    read->steps_[Cat(directory, "/dump.json")].calls = std::move(calls);
   }
   return read;
 }
 
-std::vector<std::string> KernelDumpFiles::paths() const {
+std::vector<std::string> GraphDumpFiles::paths() const {
   std::vector<std::string> paths = others_;
   for (const auto& [path, step] : steps_) paths.push_back(path);
+  for (const auto& [path, text] : constructs_) paths.push_back(path);
   for (const auto& [path, source] : tensors_) paths.push_back(path);
   std::sort(paths.begin(), paths.end());
   return paths;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> KernelDumpFiles::Open(std::string_view path) {
+absl::StatusOr<std::unique_ptr<ByteSource>> GraphDumpFiles::Open(std::string_view path) {
   const std::string key(path);
   if (const auto tensor = tensors_.find(key); tensor != tensors_.end()) return files_.Open(tensor->second);
+  if (const auto text = constructs_.find(key); text != constructs_.end()) {
+    return std::make_unique<MemoryBytes>(text->second);
+  }
   const auto step = steps_.find(key);
   if (step == steps_.end()) return files_.Open(path);
   if (step->second.text.empty()) {
@@ -416,33 +490,35 @@ absl::StatusOr<std::unique_ptr<ByteSource>> KernelDumpFiles::Open(std::string_vi
   return std::make_unique<MemoryBytes>(step->second.text);
 }
 
-absl::StatusOr<std::string> KernelDumpFiles::TextOf(const Step& step) {
-  const bool with_files = std::any_of(step.launches.begin(), step.launches.end(), [](const Launch& launch) {
+absl::StatusOr<std::string> GraphDumpFiles::TextOf(const Step& step) {
+  const bool with_files = std::any_of(step.calls.begin(), step.calls.end(), [](const DumpedCall& call) {
     const auto has_file = [](const auto& tensor) { return !tensor.second.path.empty(); };
-    return std::any_of(launch.inputs.begin(), launch.inputs.end(), has_file) ||
-           std::any_of(launch.outputs.begin(), launch.outputs.end(), has_file);
+    return std::any_of(call.inputs.begin(), call.inputs.end(), has_file) ||
+           std::any_of(call.outputs.begin(), call.outputs.end(), has_file);
   });
+  const bool has_kernels = !std::all_of(step.calls.begin(), step.calls.end(), IsOfCell);
   JsonWriter json(false);
   json.StartObject();
   json.Name("task");
   json.Text(with_files ? "tensor" : "statistics");
   json.Name("level");
-  json.Text("L2");
+  json.Text(has_kernels ? "L2" : "L0");
   json.Name("framework");
   json.Text("mindspore");
   json.Name("data");
   json.StartObject();
-  for (const Launch& launch : step.launches) {
-    json.Name(launch.name);
+  for (const DumpedCall& call : step.calls) {
+    json.Name(call.name);
     json.StartObject();
     for (const auto& [key, side, tensors] :
-         {std::tuple("input_args", "input", &launch.inputs), std::tuple("output", "output", &launch.outputs)}) {
+         {std::tuple(call.is_backward ? "input" : "input_args", "input", &call.inputs),
+          std::tuple("output", "output", &call.outputs)}) {
       json.Name(key);
       json.StartArray();
       uint32_t next = 0;
       for (const auto& [index, tensor] : *tensors) {
         for (; next < index && next < kMaxNulls; ++next) json.Null();
-        if (absl::Status status = WriteTensor(files_, tensor, DataName(launch, side, index), json); !status.ok()) {
+        if (absl::Status status = WriteTensor(files_, tensor, DataName(call, side, index), json); !status.ok()) {
           return status;
         }
         ++next;
