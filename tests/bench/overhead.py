@@ -17,9 +17,9 @@ median of several processes, each against its own plain steps. CPU is that of th
 nothing hides on another core. The embedded server's time to write each step's dump.json stands apart: it is its CPU
 less the CPU of a server that only stores. The floor is what nothing goes below: the time to read the tensors once as
 fast as the cores that read them do at best in the same run, from caches too: all together the large tensors, one alone
-the others. The target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a program that captures less that of one without the tool,
-from the start of each. The microbenchmarks are those of agent/stats/statistics_benchmark.cc, against a sum by eight
-vector accumulators and against zlib.
+the others. The target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a
+program that captures less that of one without the tool, from the start of each. The microbenchmarks are those of
+agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and against zlib.
 """
 
 from __future__ import annotations
