@@ -252,6 +252,7 @@ py::dict Agent::Counters() const {
   shown["statistics_recalled"] = remembered.recalled;
   shown["statistics_wrong"] = remembered.wrong;
   shown["tensor_bytes_read"] = recorder_->memory().bytes_read();
+  shown["tensor_bytes_shared"] = recorder_->memory().bytes_shared();
   return shown;
 }
 

@@ -414,12 +414,11 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
   FinishIntegers(view, layout, kernels, totals, out);
 }
 
-// Whether SumFloats reads the elements as they are, in the order of a checksum and of signs.
-bool SharesBlocks(const TensorView& view) {
+}  // namespace
+
+bool HasPlainFloats(const TensorView& view) {
   return IsWideFloat(view.dtype) && !view.negative && Layout(view, Layout::Order::kRowMajor).whole(true).has_value();
 }
-
-}  // namespace
 
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor,
                                  const SamePass& same_pass) {
@@ -427,7 +426,7 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
   SamePass wanted = same_pass;
   if (wanted.crc32 != nullptr) *wanted.crc32 = 0;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
-  if ((wanted.crc32 != nullptr || wanted.signs != nullptr) && !SharesBlocks(view)) {
+  if ((wanted.crc32 != nullptr || wanted.signs != nullptr) && !HasPlainFloats(view)) {
     if (wanted.crc32 != nullptr) *wanted.crc32 = Crc32(view);
     if (wanted.signs != nullptr) WriteSignsWith(view, kernels, wanted.signs);
     wanted.crc32 = nullptr;

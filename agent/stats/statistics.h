@@ -63,6 +63,9 @@ struct SamePass {
 // Threads: any.
 Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr, const SamePass& same_pass = {});
 
+// Whether the elements are floats of 16 to 64 bits that lie one behind the other.
+bool HasPlainFloats(const TensorView& view);
+
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
 inline constexpr size_t kSharedBytes = size_t{2} << 20;
 

@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
+READERS = 8  # the caller's thread and those of reading_threads, 7 by default
 
 
 def build(options: argparse.Namespace) -> tuple[Any, Callable[[], None]]:
@@ -139,20 +141,38 @@ def status_mib(field: str) -> float:
     return 0.0
 
 
-def bandwidth() -> float:
-    """Bytes a second that one core reads at best: of memory or of a cache, whichever is faster."""
+def bandwidth(cores: int) -> float:
+    """Bytes a second that so many cores read at best: of memory or of a cache, whichever is faster."""
     import torch
 
     best = 0.0
-    for elements in (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 26):
-        memory = torch.ones(elements)
-        sums = max(1, (1 << 24) // elements)
-        for _ in range(4):
-            begun = time.perf_counter()
-            for _ in range(sums):
-                memory.sum()
-            best = max(best, sums * memory.nbytes / (time.perf_counter() - begun))
+    with ThreadPoolExecutor(cores) as threads:
+        for elements in (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 26):
+            memory = [torch.ones(elements) for _ in range(cores)]
+            sums = max(1, (1 << 24) // elements)
+
+            def read(part: Any, sums: int = sums) -> None:
+                for _ in range(sums):
+                    part.sum()
+
+            for _ in range(4):
+                begun = time.perf_counter()
+                list(threads.map(read, memory))
+                best = max(best, cores * sums * memory[0].nbytes / (time.perf_counter() - begun))
     return best
+
+
+def bandwidths() -> dict[str, float]:
+    """Of one core, and of all that read a large tensor together."""
+    alone = bandwidth(1)
+    together = bandwidth(min(READERS, len(os.sched_getaffinity(0))))
+    return {"bandwidth": alone, "shared_bandwidth": max(alone, together)}
+
+
+def bytes_read(debugger: Any) -> dict[str, int]:
+    """Since the beginning; of these, in tensors that several cores may read together."""
+    counters = debugger._agent.counters()
+    return {"bytes_read": counters["tensor_bytes_read"], "bytes_shared": counters["tensor_bytes_shared"]}
 
 
 class Clocks:
@@ -183,7 +203,7 @@ def is_told(times: dict[str, list[dict[str, float]]], options: argparse.Namespac
 
 def steps(options: argparse.Namespace) -> dict[str, Any]:
     model, step = build(options)
-    reads_at = bandwidth()
+    reads_at = bandwidths()
     for _ in range(4):
         step()
     from msprobe.pytorch import PrecisionDebugger
@@ -222,7 +242,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     settle(marks)
     times: dict[str, list[dict[str, float]]] = {"plain": [], "captured": []}
     whole = Clocks(marks)
-    read = debugger._agent.counters()["tensor_bytes_read"] if ours else 0
+    before = bytes_read(debugger) if ours else {}
     while len(times["plain"]) < options.pairs or (
         len(times["plain"]) < options.max_pairs and not is_told(times, options)
     ):
@@ -230,10 +250,10 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
             times[kind].append(timed(captured if kind == "captured" else plain, kind == "captured"))
     count = len(times["captured"])
     total = whole.since()
-    result = {"first": first, "times": times, "whole": total, "bandwidth": reads_at}
+    result = {"first": first, "times": times, "whole": total} | reads_at
     if ours:
         counters = debugger._agent.counters()
-        result["bytes_read"] = (counters["tensor_bytes_read"] - read) / count
+        result |= {name: (value - before[name]) / count for name, value in bytes_read(debugger).items()}
         result["faults"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
     return result
 
@@ -262,7 +282,7 @@ def peak(options: argparse.Namespace) -> dict[str, Any]:
 def first(options: argparse.Namespace) -> dict[str, Any]:
     """The first captured step of this process, and plain ones before."""
     model, step = build(options)
-    reads_at = bandwidth()
+    reads_at = bandwidths()
     for _ in range(3):
         step()
     plain = []
@@ -278,9 +298,9 @@ def first(options: argparse.Namespace) -> dict[str, Any]:
     step()
     debugger.stop()
     debugger.step()
-    result = {"plain": plain, "first": clocks.since(), "bandwidth": reads_at}
+    result = {"plain": plain, "first": clocks.since()} | reads_at
     if hasattr(debugger, "wait"):
-        result["bytes_read"] = debugger._agent.counters()["tensor_bytes_read"]
+        result |= bytes_read(debugger)
         debugger.wait(120)
     return result
 

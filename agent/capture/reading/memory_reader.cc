@@ -59,6 +59,7 @@ MemoryReader::MemoryReader(const core::Config& config, core::Session* session, C
       session_(session),
       sampler_(sampler),
       replays_(replays),
+      shares_(config.reading_threads > 0 && !spread.any()),
       threads_(config.reading_threads) {}
 
 bool MemoryReader::KeepsDoubles(uint8_t dtype) const { return high_precision_ || IsWide(dtype); }
@@ -86,6 +87,9 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
 
 std::shared_ptr<const Spread> MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
+  if (shares_ && BytesOf(view) >= stats::kSharedBytes && stats::HasPlainFloats(view)) {
+    bytes_shared_.fetch_add(BytesOf(view), std::memory_order_relaxed);
+  }
   if (spread_.any()) {
     auto spread = core::MakePooled<Spread>();
     spread->elements = static_cast<uint64_t>(view.element_count()) * stats::ValuesPerElement(view.dtype);

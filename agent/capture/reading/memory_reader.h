@@ -76,6 +76,8 @@ class MemoryReader {
 
   // Bytes of tensors that Measure read, since the beginning.
   uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  // Of these, bytes of tensors that several threads may read together.
+  uint64_t bytes_shared() const { return bytes_shared_.load(std::memory_order_relaxed); }
 
  private:
   const core::SummaryMode mode_;
@@ -87,8 +89,9 @@ class MemoryReader {
   core::Session* const session_;
   CallSampler* const sampler_;
   const bool replays_;
+  const bool shares_;
   RequestRows rows_;
-  mutable std::atomic<uint64_t> bytes_read_{0};
+  mutable std::atomic<uint64_t> bytes_read_{0}, bytes_shared_{0};
   mutable ReadingThreads threads_;
 };
 
