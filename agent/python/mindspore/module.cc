@@ -109,7 +109,7 @@ class MindsporeAgent final : public Agent {
 
 // NumbersOf a tensor, read here and now without a session.
 py::object Measure(const py::object& tensor) {
-  static MindsporeSource source;
+  static MindsporeSource source(core::Reuse::kOff);
   static const MemoryReader memory({}, nullptr);
   const TensorMemory shown(tensor.ptr());
   return NumbersOf(source.Read(RefTo(shown.tensor()), false, memory));
