@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 from msprobe._common.errors import MsprobeError
+from msprobe.core import monitor_v2
 from msprobe.pytorch import TrainerMon, TrainerMonitorV2
 from msprobe.pytorch._training_watch import named_parameters, unwrapped
 
@@ -107,9 +108,12 @@ def test_a_wrong_field_is_refused_by_name(tmp_path, output, fields, text):
 def test_the_second_version_refuses_what_it_cannot_do(tmp_path):
     with pytest.raises(ValueError, match="should be 'csv'"):
         TrainerMonitorV2(write(tmp_path / "a.json", format="tensorboard"))
-    with pytest.raises(MsprobeError, match="is for MindSpore"):
+    with pytest.raises(MsprobeError, match=r"framework is 'ms', and this is the TrainerMonitorV2 of msprobe.pytorch"):
         TrainerMonitorV2(write(tmp_path / "b.json"), fr="ms")
-    monitor = TrainerMonitorV2(write(tmp_path / "c.json", monitors={"param": {"enabled": True}}))
+    with pytest.raises(MsprobeError, match="framework is 'jax'; it should be one of pytorch, pt, torch, mindspore, ms"):
+        monitor_v2.TrainerMonitorV2(write(tmp_path / "b.json", framework="jax"))
+    monitor = monitor_v2.TrainerMonitorV2(write(tmp_path / "c.json", monitors={"param": {"enabled": True}}))
+    assert isinstance(monitor, TrainerMonitorV2), "of PyTorch by default"
     with pytest.raises(ValueError, match="optimizer must be given"):
         monitor.start(torch.nn.Linear(1, 1))
 

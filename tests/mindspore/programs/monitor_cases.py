@@ -18,6 +18,7 @@ from mindspore.experimental import optim as experimental
 if os.environ.get("MSPROBE_SHIM"):  # mindstudio-probe calls a kernel that MindSpore does not have on a CPU
     mint.norm = lambda x: ops.norm(x)
 
+from msprobe.core.monitor_v2 import TrainerMonitorV2
 from msprobe.mindspore import TrainerMon
 
 ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -61,8 +62,9 @@ def train(begin, steps, micro_batches=1, kind=experimental.AdamW, between=lambda
     ms.set_seed(1)
     np.random.seed(1)
     net = Net().set_train()
-    # mindstudio-probe changes the class of the optimizer, for good.
-    optimizer = type("Optimizer", (kind,), {})(net.trainable_params(), 0.01)
+    # mindstudio-probe changes the class of the optimizer, for good; its second version sees calls of step alone.
+    members = {"step": lambda optimizer, gradients: optimizer(gradients)}
+    optimizer = type("Optimizer", (kind,), members)(net.trainable_params(), 0.01)
     step = ms.value_and_grad(lambda x, scale: net(x, scale=scale).square().sum(), None, optimizer.parameters)
     begin(net, optimizer)
     data, bits = np.random.RandomState(3), []
@@ -75,8 +77,8 @@ def train(begin, steps, micro_batches=1, kind=experimental.AdamW, between=lambda
                 gradients if total is None else tuple(one + more for one, more in zip(total, gradients, strict=True))
             )
         for parameter, gradient in zip(optimizer.parameters, total, strict=True):
-            parameter.main_grad = gradient  # mindstudio-probe reads no other
-        optimizer(total)
+            parameter.main_grad = parameter.grad = gradient  # mindstudio-probe reads no other
+        optimizer.step(total)
         bits += [each.asnumpy().tobytes() for each in (loss, *net.get_parameters())]
     return bits
 
@@ -98,6 +100,21 @@ def monitored(out, case, fields):
             os.utime(config, (1, 1))
 
     return train(begin, 4 if "chosen" in case else 3, micro_batches, between=between)
+
+
+def second_version(out):
+    """Of TrainerMonitorV2, in steps of two micro-batches."""
+    config, directory = pathlib.Path(out, "second.json"), pathlib.Path(out, "second")
+    directory.mkdir()
+    monitors = {name: {"enabled": True} for name in ("module", "weight_grad", "optimizer", "param", "cc")}
+    monitors["weight_grad"]["monitor_mbs_grad"] = True
+    monitors["param"]["ops"] = ["norm", "max", "median"]
+    fields = {"output_dir": str(directory), "monitors": monitors, "start_step": 1, "step_count_per_record": 2}
+    config.write_text(json.dumps({"framework": "mindspore", **fields}))
+    monitor = TrainerMonitorV2(str(config))
+    bits = train(lambda net, optimizer: monitor.start(net, optimizer, grad_acc_steps=2), 4, 2)
+    monitor.stop()
+    return bits
 
 
 def interface(out):
@@ -133,7 +150,10 @@ def main(out):
         if case in ("everything", "micro_batches") and not os.environ.get("MSPROBE_SHIM"):
             plain = train(lambda _net, _optimizer: None, 3, 2 if case == "micro_batches" else 1)
             tell("same", str(bits == plain))
+    bits = second_version(out)
     if not os.environ.get("MSPROBE_SHIM"):
+        tell("same", str(bits == train(lambda _net, _optimizer: None, 4, 2)))
+        tell("torch", str("torch" in sys.modules))
         interface(out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msprobe._common import log
 
@@ -25,4 +26,17 @@ class Contained:
             log.warning(f"{self._what} no more: {type(error).__name__}: {error}")
 
 
-__all__ = ["Contained"]
+def contained(what: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook, whose errors are said and go no further; it gives None then. what: of the warning, "TrainerMon"."""
+
+    def call(*given: Any) -> Any:
+        try:
+            return hook(*given)
+        except Exception as error:
+            log.warning(f"a hook of {what} raised {type(error).__name__}: {error}")
+            return None
+
+    return call
+
+
+__all__ = ["Contained", "contained"]

@@ -372,17 +372,4 @@ class Monitor:
         return f"{name}/rank{self.rank}/{kind}"
 
 
-def contained(hook: Any) -> Any:
-    """The hook, whose errors are said and go no further; it gives None then."""
-
-    def call(*given: Any) -> Any:
-        try:
-            return hook(*given)
-        except Exception as error:
-            log.warning(f"TrainerMon: {type(error).__name__}: {error}")
-            return None
-
-    return call
-
-
-__all__ = ["MOMENTS", "Monitor", "Numbers", "contained"]
+__all__ = ["MOMENTS", "Monitor", "Numbers"]

@@ -12,6 +12,7 @@ from msprobe.mindspore._tensor_files import save, save_grad, step  # noqa: E402
 from msprobe.mindspore.common.utils import MsprobeInitStep, MsprobeStep  # noqa: E402
 from msprobe.mindspore.debugger import PrecisionDebugger  # noqa: E402
 from msprobe.mindspore.trainer_mon import TrainerMon  # noqa: E402
+from msprobe.mindspore.trainer_monitor_v2 import TrainerMonitorV2  # noqa: E402
 
 __all__ = [
     "MsprobeError",
@@ -19,6 +20,7 @@ __all__ = [
     "MsprobeStep",
     "PrecisionDebugger",
     "TrainerMon",
+    "TrainerMonitorV2",
     "save",
     "save_grad",
     "seed_all",

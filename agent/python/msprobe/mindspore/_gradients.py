@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import mindspore
-from mindspore import Tensor, ops
+from mindspore import Tensor, nn, ops
 
 from msprobe._common import log
+from msprobe._common.contained import contained
 
 # What mindstudio-probe's hooks are put on as well.
 _DIFFERENTIABLE = frozenset(
@@ -152,3 +153,64 @@ class Passage:
         self._arrived_inputs: dict[int, Any] = {}  # by place, in the order of arrival
         self._arrived_outputs: dict[int, Any] = {}
         self._unfinished.pop(self, None)
+
+
+class CellCalls:
+    """The gradients of cells' calls, each call a Passage."""
+
+    def __init__(self, call_of: Callable[[str, nn.Cell], Any]) -> None:
+        """call_of: the name of a cell and the cell, to what the gradients of the call that begins are told; None: they
+        are not asked for."""
+        self._call_of = call_of
+        self._entered: dict[int, list[Passage | None]] = {}  # of calls under way, by the identity of their cell
+        self._unfinished: dict[Passage, None] = {}
+
+    def hook(self, name: str, cell: nn.Cell) -> Iterable[Any]:
+        """The handles of its hooks. Those behind them get the tensors that it hands on."""
+        before = contained("a cell", lambda *given: self._enter(name, *given))
+        yield cell.register_forward_pre_hook(before, with_kwargs=True)
+        yield cell.register_forward_hook(contained("a cell", self._leave))
+
+    def finish(self) -> None:
+        """No further gradients of this step come."""
+        for passage in list(self._unfinished):
+            passage.finish()
+        self._unfinished.clear()
+        self._entered.clear()  # calls that raised
+
+    def _enter(self, name: str, cell: nn.Cell, args: Any, kwargs: Any) -> Any:
+        """What the call shall get: its gradients are told."""
+        call = self._call_of(name, cell) if are_recorded() else None
+        passage = None if call is None else Passage(call, False, self._unfinished)
+        self._entered.setdefault(id(cell), []).append(passage)
+        return None if passage is None else (passage.enter(args), kwargs)
+
+    def _leave(self, cell: nn.Cell, _args: Any, output: Any) -> Any:
+        entered = self._entered.get(id(cell))
+        passage = entered.pop() if entered else None
+        return None if passage is None else passage.leave(output)
+
+
+class BackwardPasses:
+    """The gradients that backward passes give parameters, before anybody adds them up."""
+
+    def __init__(self, told: Callable[[str, Any, Tensor, int], None]) -> None:
+        """told: the name of a parameter, it, the gradient, and how many came before since the last step."""
+        self._told = contained("a parameter", told)
+        self._counts: dict[str, int] = {}
+
+    def hook(self, name: str, parameter: Any) -> Any:
+        """The handle of its hook."""
+
+        def after(gradient: Tensor) -> Tensor:
+            count = self._counts.get(name, 0)
+            self._counts[name] = count + 1
+            self._told(name, parameter, gradient, count)
+            return gradient
+
+        return parameter.register_hook(after)
+
+    def end_step(self, names: Iterable[str]) -> None:
+        """names: of the parameters that have stepped."""
+        for name in names:
+            self._counts.pop(name, None)

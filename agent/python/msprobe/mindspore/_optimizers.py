@@ -14,6 +14,8 @@ from msprobe._common.errors import MsprobeError
 from msprobe._common.swaps import AttributeSwap
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "moment1", "moment2", "moments1", "moments2", "moments", "accum")
+# What each optimizer calls one of the two that torch has: those of mint, then the others.
+_NAMES = {"exp_avg": ("exp_avg", "moment1", "moments1"), "exp_avg_sq": ("exp_avg_sq", "moment2", "moments2")}
 _KINDS = (nn.Optimizer, experimental.Optimizer)
 
 
@@ -91,6 +93,12 @@ def moments_of(optimizer: Any) -> dict[str, dict[int, Tensor]]:
     }
 
 
+def moment_of(moments: Mapping[str, Mapping[int, Tensor]], parameter: Any, name: str) -> Tensor | None:
+    """moments: what moments_of gives. name: exp_avg or exp_avg_sq, whatever the optimizer calls it."""
+    of_parameters = next((moments[each] for each in _NAMES[name] if each in moments), {})
+    return of_parameters.get(id(parameter))
+
+
 def _call(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     """In place of __call__, which both classes have of nn.Cell."""
     if getattr(_inside, "steps", False):  # an optimizer that calls another one
@@ -116,4 +124,4 @@ def _by_parameter(optimizer: Any, gradients: Any) -> dict[int, Tensor]:
     return {id(parameter): gradient for parameter, gradient in pairs if isinstance(gradient, Tensor)}
 
 
-__all__ = ["Observer", "is_optimizer", "leave", "moments_of", "observe", "unwrapped"]
+__all__ = ["Observer", "is_optimizer", "leave", "moment_of", "moments_of", "observe", "unwrapped"]

@@ -7,10 +7,10 @@ from typing import Any
 
 from mindspore import Tensor, nn
 
-from msprobe._common import log
 from msprobe._common.gradient_watch import distinct
 from msprobe._common.training_series import ParameterSeries
 from msprobe.mindspore import _optimizers
+from msprobe.mindspore._gradients import BackwardPasses
 
 
 class TrainingSeries(ParameterSeries):
@@ -20,7 +20,7 @@ class TrainingSeries(ParameterSeries):
         super().__init__(debugger)
         self._names: dict[Any, str] = {}  # by parameter
         self._optimizers: list[Any] = []  # empty: whichever steps the parameters
-        self._micro_batches: dict[str, int] = {}  # by name: backward passes since the last step
+        self._passes = BackwardPasses(self._read_micro_batch)
         self._handles: list[Any] = []
         _optimizers.observe(self)
 
@@ -34,7 +34,7 @@ class TrainingSeries(ParameterSeries):
         for name, parameter in distinct(fresh, set(self._names.values())):
             self._names[parameter] = name
             if self._config.micro_batches:
-                self._handles.append(parameter.register_hook(self._after_backward(name, parameter)))
+                self._handles.append(self._passes.hook(name, parameter))
 
     def add_optimizer(self, optimizer: Any, after_step: Callable[[Any], None] | None) -> None:
         """optimizer: a list; None: whichever steps the parameters."""
@@ -50,8 +50,9 @@ class TrainingSeries(ParameterSeries):
         """The series of the step are about to be sent."""
 
     def stepping(self, optimizer: Any, gradients: Mapping[int, Tensor]) -> None:
-        for name, parameter in self._of(optimizer).items():
-            self._micro_batches.pop(name, None)
+        ours = self._of(optimizer)
+        self._passes.end_step(ours)
+        for name, parameter in ours.items():
             if not self._takes(name, parameter):
                 continue
             gradient = gradients.get(id(parameter))
@@ -83,19 +84,7 @@ class TrainingSeries(ParameterSeries):
             return {}
         return {self._names[each]: each for each in optimizer.parameters if each in self._names}
 
-    def _after_backward(self, name: str, parameter: Any) -> Callable[[Tensor], Tensor]:
-        def hook(gradient: Tensor) -> Tensor:
-            try:
-                self._read_micro_batch(name, parameter, gradient)
-            except Exception as error:
-                log.warning(f"monitor: a gradient of {name} was not read: {type(error).__name__}: {error}")
-            return gradient
-
-        return hook
-
-    def _read_micro_batch(self, name: str, parameter: Any, gradient: Tensor) -> None:
-        count = self._micro_batches.get(name, 0)
-        self._micro_batches[name] = count + 1
+    def _read_micro_batch(self, name: str, parameter: Any, gradient: Tensor, count: int) -> None:
         if self._takes(name, parameter):
             self._agent.read_series(f"{name}.parameters_grad.micro_batch.{count}", gradient)
 

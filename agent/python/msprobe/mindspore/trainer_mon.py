@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mindspore import Tensor, nn
 
 from msprobe._common import log
-from msprobe._common.trainer_mon import Monitor, Numbers, contained
+from msprobe._common.contained import contained
+from msprobe._common.trainer_mon import Monitor, Numbers
 from msprobe.mindspore import _optimizers
-from msprobe.mindspore._gradients import Passage, are_recorded
+from msprobe.mindspore._gradients import BackwardPasses, CellCalls
 from msprobe.mindspore._open_agent import distributed_rank
 from msprobe.mindspore._tensor_numbers import tensor_numbers
-
-# What MindSpore's optimizers call a moment: those of mint, then the others.
-_ATTRIBUTES = {"exp_avg": ("exp_avg", "moment1", "moments1"), "exp_avg_sq": ("exp_avg_sq", "moment2", "moments2")}
 
 
 class TrainerMon(Monitor):
@@ -41,9 +39,10 @@ class TrainerMon(Monitor):
         """
         self._moments_of: dict[str, dict[int, Tensor]] = {}  # of the optimizer: _optimizers.moments_of
         self._gradients: Mapping[int, Tensor] = {}  # of the call of the optimizer that is under way, likewise
-        self._micro_batches: dict[str, int] = {}  # by parameter: backward passes since the last step
-        self._entered: dict[int, list[Passage | None]] = {}  # of calls under way, by the identity of their cell
-        self._unfinished: dict[Passage, None] = {}
+        self._passes = BackwardPasses(self._accumulated)
+        self._calls_of_cells = CellCalls(
+            lambda name, module: _CallGradients(self, name, module) if self._is_collected() else None
+        )
         super().__init__(
             config_file_path, params_have_main_grad, rank=distributed_rank() or 0, pp_stage=0, group_mates=[0]
         )
@@ -60,9 +59,9 @@ class TrainerMon(Monitor):
     def stepping(self, optimizer: Any, gradients: Mapping[int, Tensor]) -> None:
         if optimizer is not self._stepped:
             return
-        self._finish_passages()
+        self._calls_of_cells.finish()
         self._gradients = gradients
-        self._micro_batches.clear()
+        self._passes.end_step(self._parameters)
         self._begin_step()
         self._gradients = {}
 
@@ -79,33 +78,21 @@ class TrainerMon(Monitor):
         if self.config.cc_distribution.get("enable"):
             log.warning("cc_distribution has no effect: calls between ranks are not watched in MindSpore")
         for name, parameter in self._parameters.items() if self.config.wg_distribution else ():
-            self._handles.append(parameter.register_hook(self._after_accumulation(name)))
+            self._handles.append(self._passes.hook(name, parameter))
 
     def _unhook_parameters(self) -> None:
-        self._finish_passages()
+        self._calls_of_cells.finish()
+        self._passes.end_step(self._parameters)
 
-    def _after_accumulation(self, name: str) -> Callable[[Tensor], Tensor]:
-        note = contained(self._accumulated)
-
-        def hook(gradient: Tensor) -> Tensor:
-            note(name, gradient)
-            return gradient
-
-        return hook
-
-    def _accumulated(self, name: str, gradient: Tensor) -> None:
-        count = self._micro_batches.get(name, 0)
-        self._micro_batches[name] = count + 1
+    def _accumulated(self, name: str, _parameter: Any, gradient: Tensor, count: int) -> None:
         self._note_accumulation(name, count, lambda: gradient)
 
     def _hook_module(self, name: str, module: nn.Cell) -> Iterable[Any]:
         if not self.config.backward_only:
-            hook = contained(lambda *given: self._after_forward(name, *given))
+            hook = contained("TrainerMon", lambda *given: self._after_forward(name, *given))
             yield module.register_forward_hook(hook, with_kwargs=True)
         if not self.config.forward_only:
-            before = contained(lambda *given: self._enter(name, *given))
-            yield module.register_forward_pre_hook(before, with_kwargs=True)
-            yield module.register_forward_hook(contained(self._leave))
+            yield from self._calls_of_cells.hook(name, module)
 
     def _after_forward(self, name: str, module: nn.Cell, args: Any, kwargs: Any, output: Any) -> None:
         if not module.training:
@@ -114,26 +101,6 @@ class TrainerMon(Monitor):
         if isinstance(output, (list, tuple)):
             output = [each for each in output if isinstance(each, Tensor)]
         self._read_forward(name, module, inputs, output)
-
-    def _enter(self, name: str, module: nn.Cell, args: Any, kwargs: Any) -> Any:
-        """What the call shall get: its gradients are told."""
-        passage = None
-        if are_recorded() and self._is_collected():
-            passage = Passage(_CallGradients(self, name, module), False, self._unfinished)
-        self._entered.setdefault(id(module), []).append(passage)
-        return None if passage is None else (passage.enter(args), kwargs)
-
-    def _leave(self, module: nn.Cell, _args: Any, output: Any) -> Any:
-        entered = self._entered.get(id(module))
-        passage = entered.pop() if entered else None
-        return None if passage is None else passage.leave(output)
-
-    def _finish_passages(self) -> None:
-        """No further gradients of this step come."""
-        for passage in list(self._unfinished):
-            passage.finish()
-        self._unfinished.clear()
-        self._entered.clear()  # calls that raised
 
     def _parameters_in(self, chunk: nn.Cell) -> Iterable[tuple[str, Any]]:
         return chunk.parameters_and_names()
@@ -159,8 +126,7 @@ class TrainerMon(Monitor):
         return self._gradients.get(id(parameter)) if main is None else main
 
     def _moment(self, parameter: Any, name: str) -> Any:
-        known = self._moments_of
-        return next((known[each] for each in _ATTRIBUTES[name] if each in known), {}).get(id(parameter))
+        return _optimizers.moment_of(self._moments_of, parameter, name)
 
 
 class _CallGradients:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from msprobe._common.contained import contained
 from msprobe._common.errors import MsprobeError
-from msprobe._common.trainer_mon import Monitor, Numbers, contained
+from msprobe._common.trainer_mon import Monitor, Numbers
 from msprobe.pytorch._communication_numbers import CommunicationNumbers
 from msprobe.pytorch._tensor_numbers import tensor_numbers
 from msprobe.pytorch._training_watch import TrainingWatch
@@ -103,10 +104,11 @@ class TrainerMon(Monitor):
         if type(module).__name__ == "FullyShardedDataParallel":
             return
         if not self.config.backward_only:
-            hook = contained(lambda *given: self._after_forward(name, *given))
+            hook = contained("TrainerMon", lambda *given: self._after_forward(name, *given))
             yield module.register_forward_hook(hook, with_kwargs=True)
         if not self.config.forward_only:
-            yield module.register_full_backward_hook(contained(lambda *given: self._after_backward(name, *given)))
+            hook = contained("TrainerMon", lambda *given: self._after_backward(name, *given))
+            yield module.register_full_backward_hook(hook)
 
     def _after_forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if not module.training or torch._C._current_graph_task_id() != -1:  # the second forward of checkpointing
