@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -16,17 +17,29 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLongestBranch = 256;
+constexpr size_t kLongestLine = 4096;
+constexpr size_t kLargestRefs = size_t{16} << 20;
 
 bool IsCommit(std::string_view text) {
   return (text.size() == 40 || text.size() == 64) &&
          std::all_of(text.begin(), text.end(), [](unsigned char each) { return absl::ascii_isxdigit(each); });
 }
 
+// The first `most` bytes of a regular file; of anything else nothing, as a pipe that another user has put there would
+// never end.
+std::string Contents(const fs::path& file, size_t most) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return "";
+  std::ifstream stream(file, std::ios::binary);
+  std::string contents(std::min<size_t>(most, fs::file_size(file, error)), '\0');
+  stream.read(contents.data(), static_cast<std::streamsize>(contents.size()));
+  contents.resize(static_cast<size_t>(stream.gcount()));
+  return contents;
+}
+
 std::string FirstLine(const fs::path& file) {
-  std::string line;
-  std::ifstream stream(file);
-  std::getline(stream, line);
-  return std::string(absl::StripAsciiWhitespace(line));
+  const std::string contents = Contents(file, kLongestLine);
+  return std::string(absl::StripAsciiWhitespace(contents.substr(0, contents.find('\n'))));
 }
 
 // What stands behind a prefix; nothing: the text has another one.
@@ -48,7 +61,7 @@ fs::path GitDirectory(const fs::path& top) {
 // What a ref points at; empty: nothing.
 std::string CommitOf(const fs::path& refs, const std::string& ref) {
   if (std::string loose = FirstLine(refs / ref); IsCommit(loose)) return loose;
-  std::ifstream packed(refs / "packed-refs");
+  std::istringstream packed(Contents(refs / "packed-refs", kLargestRefs));
   for (std::string line; std::getline(packed, line);) {
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.compare(space + 1, std::string::npos, ref) != 0) continue;

@@ -1,6 +1,7 @@
 #include "agent/core/git_checkout.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,16 @@ TEST_F(GitCheckoutTest, WhatIsNoCheckoutTellsNothing) {
   Write(".git/HEAD", "ref: refs/heads/main\n");
   Write(".git/refs/heads/main", "zz\n");
   EXPECT_EQ(Around("train.py"), "none");
+}
+
+TEST_F(GitCheckoutTest, WhatNeverEndsIsNotRead) {
+  fs::create_directories(top_ / "jobs");
+  ASSERT_EQ(mkfifo((top_ / ".git").c_str(), 0600), 0);
+  EXPECT_EQ(Around("jobs/train.py"), "none");
+  fs::remove(top_ / ".git");
+  Write(".git/HEAD", "ref: refs/heads/main\n");
+  fs::create_symlink("/dev/zero", top_ / ".git/packed-refs");
+  EXPECT_EQ(Around("jobs/train.py"), "none");
 }
 
 TEST_F(GitCheckoutTest, ASecretInTheBranchIsNotTold) {

@@ -55,17 +55,23 @@ _WITHOUT_EFFECT = {
 }
 
 
+def json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the file holds. MsprobeError: it cannot be read, or holds something else."""
+    try:
+        given = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MsprobeError(f"{path}: {error}") from None
+    if not isinstance(given, dict):
+        raise MsprobeError(f"{path} holds a {type(given).__name__}; it should be a JSON object")
+    return given
+
+
 class MonitorJson:
     """One reading of the file. MsprobeError names the field, the value and what is right."""
 
     def __init__(self, path: str | os.PathLike[str], formats: Sequence[str] = FORMATS) -> None:
         self._formats = formats
-        try:
-            given = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise MsprobeError(f"{path}: {error}") from None
-        if not isinstance(given, dict):
-            raise MsprobeError(f"{path} holds a {type(given).__name__}; it should be a JSON object")
+        given = json_object(path)
         for name in given.keys() - _DEFAULTS.keys():
             log.warning(f'{path}: field "{name}" is unknown and has no effect')
         self._values = {name: self._checked(name, given.get(name, default)) for name, default in _DEFAULTS.items()}
@@ -133,4 +139,4 @@ class MonitorJson:
         return True
 
 
-__all__ = ["FORMATS", "OPS", "MonitorJson"]
+__all__ = ["FORMATS", "OPS", "MonitorJson", "json_object"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from typing import Any
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
+from msprobe._common.monitor_json import json_object
 from msprobe._common.tensor_numbers import narrowed
 
 EPS = 1e-8
@@ -35,12 +35,12 @@ class TrainerMonitorV2:
     def __new__(cls, config_path: str | os.PathLike[str], fr: str | None = None) -> TrainerMonitorV2:
         """fr: the framework; None: the configuration's field framework has it, PyTorch by default."""
         if cls is TrainerMonitorV2:
-            framework = _FRAMEWORKS[_asked_framework(_read(config_path), fr, "pytorch")]
+            framework = _FRAMEWORKS[_asked_framework(json_object(config_path), fr, "pytorch")]
             cls = importlib.import_module(f"msprobe.{framework}.trainer_monitor_v2").TrainerMonitorV2
         return super().__new__(cls)
 
     def __init__(self, config_path: str | os.PathLike[str], fr: str | None = None) -> None:
-        self.config = _read(config_path)
+        self.config = json_object(config_path)
         asked = _asked_framework(self.config, fr, self.framework)
         if _FRAMEWORKS[asked] != self.framework:
             raise MsprobeError(
@@ -310,16 +310,6 @@ class TrainerMonitorV2:
         if kind not in _KINDS:
             log.warning(f"monitor {kind!r} is unknown; it should be one of {', '.join(_KINDS)}")
         return kind in _KINDS
-
-
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MsprobeError(f"{path}: {error}") from None
-    if not isinstance(config, dict):
-        raise MsprobeError(f"{path} holds a {type(config).__name__}; it should be a JSON object")
-    return config
 
 
 def _asked_framework(config: dict[str, Any], fr: str | None, default: str | None) -> str:
