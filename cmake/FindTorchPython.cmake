@@ -8,7 +8,7 @@
 #   MSPROBE_MORE_AGENTS   a list of TORCH@PYTHON: a folder as in MSPROBE_TORCH, and an interpreter, which needs no torch. The
 #                         target "agents" builds an agent for each
 # Output
-#   Python::Module        headers of MSPROBE_PYTHON (FindPython, Development.Module)
+#   msprobe_python        a function that asks a Python where its headers are, and how it names extensions
 #   msprobe_torch_libs    torch's headers (SYSTEM), its bundled pybind11 headers, libtorch, libtorch_cpu, libc10 and
 #                         libtorch_python; MSPROBE_TORCH_VERSION as a string, "2.13.0". Its property MSPROBE_OLD_STRINGS
 #                         is ON where torch was built with the std::string of before C++11 (agent/torch/strings)
@@ -28,8 +28,25 @@ if(NOT EXISTS "${MSPROBE_PYTHON}")
                       "Python that has torch, or configure with -DMSPROBE_BUILD_TORCH=OFF.")
 endif()
 
-set(Python_EXECUTABLE "${MSPROBE_PYTHON}")
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+# Sets PREFIX_INCLUDE, the folder of the headers of the interpreter `python`; PREFIX_SUFFIX, how the names of its extensions
+# end; and PREFIX_TAG, "cp311". Unlike FindPython it also asks one of another machine, which runs under an emulator.
+function(msprobe_python prefix python)
+  execute_process(
+    COMMAND "${python}" -c [[
+import sys, sysconfig
+print(sysconfig.get_path("include"), sysconfig.get_config_var("EXT_SUFFIX"), "cp%d%d" % sys.version_info[:2], sep=";", end="")
+]]
+    OUTPUT_VARIABLE facts
+    COMMAND_ERROR_IS_FATAL ANY)
+  list(GET facts 0 include)
+  if(NOT EXISTS "${include}/Python.h")
+    message(FATAL_ERROR "${python} has no headers: there is no ${include}/Python.h")
+  endif()
+  foreach(fact INCLUDE SUFFIX TAG)
+    list(POP_FRONT facts value)
+    set(${prefix}_${fact} "${value}" PARENT_SCOPE)
+  endforeach()
+endfunction()
 
 set(torch_root "${MSPROBE_TORCH}")
 if(NOT torch_root)
@@ -83,7 +100,8 @@ endfunction()
 msprobe_torch_version(TorchPython_VERSION "${torch_root}")
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" TorchPython_MINOR "${TorchPython_VERSION}")
 include(FindPackageHandleStandardArgs)
-find_library(TorchPython_LIBRARY torch_python PATHS "${TorchPython_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CACHE)
+find_library(TorchPython_LIBRARY torch_python PATHS "${TorchPython_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CACHE
+             NO_CMAKE_FIND_ROOT_PATH)
 find_package_handle_standard_args(
   TorchPython REQUIRED_VARS TorchPython_LIBRARY TorchPython_LIBRARY_DIR VERSION_VAR TorchPython_VERSION)
 msprobe_torch(msprobe_torch_libs "${torch_root}")

@@ -75,10 +75,13 @@ function(msprobe_precompiled_headers name)
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
 
-# msprobe_use_precompiled(TARGET NAME): TARGET is compiled with the headers of NAME, and with the same options.
+# msprobe_use_precompiled(TARGET NAME): TARGET is compiled with the headers of NAME, with the same options, and with what the
+# libraries of these headers define.
 function(msprobe_use_precompiled target name)
   if(TARGET ${name})
     target_precompile_headers(${target} REUSE_FROM ${name})
+    target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:${name},COMPILE_DEFINITIONS>)
+    target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:${name},COMPILE_OPTIONS>)
   endif()
 endfunction()
 
@@ -114,10 +117,10 @@ function(msprobe_test name)
     set(ARG_PRECOMPILED msprobe_test_headers)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  msprobe_use_precompiled(${name} ${ARG_PRECOMPILED})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main msprobe_warnings)
   # GCC 12 warns of strings' memory where it has inlined much of them, and is wrong.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-error=array-bounds>)
+  msprobe_use_precompiled(${name} ${ARG_PRECOMPILED})
   target_link_options(${name} PRIVATE ${test_linker})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the server and the agent of an older tag or commit below build-older/, for tests/operate/test_upgrade.py.
 
-    build_older.py 0.1.0          then MSPROBE_OLDER=build-older/0.1.0/build .venv/bin/python -m pytest ...
+    build_older.py f7ec5603       then MSPROBE_OLDER=build-older/f7ec5603/build .venv/bin/python -m pytest ...
 
 Takes as long as a first build, less the parts that ccache has. Prints the folder at the end.
 """

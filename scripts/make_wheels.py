@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the three wheels and the client's sdist in dist/ from the built tree; --install puts the wheels into the
 environment it runs in. With --all it makes another one: dist/all/msprobe_agent-*.whl, with the agents for every torch
-and Python that build/ was configured for (make_agents.py).
+and Python that build/ was configured for (make_agents.py); with --aarch64 dist/aarch64/msprobe_agent-*.whl, with those
+of build-aarch64/.
 
 A wheel whose inputs did not change since it was made is left alone, so a second run takes well under a second. The
 digest of the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment. Each
@@ -27,16 +28,16 @@ import notices
 import sbom
 from auditwheel.tools import dir2zip, zip2dir
 from auditwheel.wheeltools import rewrite_record
+from machines import AARCH64, HERE, Machine
 from stage_server import BUILD, install, version
-from third_party import ROOT, Library, elf_files, libraries
+from third_party import ROOT, THIS, Debian, Library, elf_files, libraries
 
 DIST = ROOT / "dist"
 RAW = DIST / "raw"
-ALL = DIST / "all"
 
 COMMON_INPUTS = (
     *("LICENSE", "NOTICE", "scripts/licences.toml"),
-    *(f"scripts/{name}.py" for name in ("make_wheels", "notices", "sbom", "stage_server", "third_party")),
+    *(f"scripts/{name}.py" for name in ("machines", "make_wheels", "notices", "sbom", "stage_server", "third_party")),
 )
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")  # into the client's sources, by its own build
 # torch's own libraries: the process has loaded them before our extension is imported.
@@ -170,8 +171,8 @@ def build(wheel: Wheel) -> None:
         ROOT / wheel.project,
     )
     if wheel.kind == "extension":
-        repair(only_wheel(RAW, wheel.name), DIST)
-    add_notices(wheel, only_wheel(DIST, wheel.name), wheel.targets)
+        repair(only_wheel(RAW, wheel.name), DIST, THIS)
+    add_notices(wheel, only_wheel(DIST, wheel.name), wheel.targets, HERE)
     if wheel.kind == "pure":
         run(
             sys.executable,
@@ -188,33 +189,37 @@ def build(wheel: Wheel) -> None:
         write_bill(wheel, sdist, ROOT, [])
 
 
-def repair(raw: Path, into: Path) -> None:
-    excludes = [f"--exclude={library}" for library in TORCH_LIBRARIES]
-    run("auditwheel", "repair", *excludes, "--wheel-dir", into, raw)
+def repair(raw: Path, into: Path, debian: Debian) -> None:
+    options = [f"--exclude={library}" for library in TORCH_LIBRARIES]
+    if debian.root:
+        options.append(f"--ldpaths={debian.place(f'/usr/lib/{AARCH64.name}-linux-gnu')}:{debian.place('/usr/lib')}")
+    run("auditwheel", "repair", *options, "--wheel-dir", into, raw)
 
 
-def agent_tags() -> list[str]:
-    """The agents that build/ was configured for, as "2.13 cp311": the first is the one that is built by default."""
-    return (BUILD / "agents.txt").read_text(encoding="utf-8").splitlines()
-
-
-def build_all(wheel: Wheel) -> Path:
+def build_all(wheel: Wheel, machine: Machine) -> Path:
     """The wheel of every torch and Python that there is an agent for."""
-    shutil.rmtree(ALL, ignore_errors=True)
-    raw = ALL / "raw"
-    both = {"build.targets": "_agent;_mindspore;agents", "install.components": "agent;agents"}
-    options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in both.items()]
+    shutil.rmtree(machine.wheels, ignore_errors=True)
+    raw = machine.wheels / "raw"
+    settings = {
+        "build-dir": str(machine.build),
+        "build.targets": "_agent;_mindspore;agents",
+        "install.components": "agent;agents",
+    }
+    pythons = sorted({python for _, python in machine.agents()}, key=len_then_text)
+    if machine != HERE:
+        settings["wheel.tags"] = f"{pythons[0]}-{pythons[0]}-linux_{machine.name}"
+    options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in settings.items()]
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
         ROOT / wheel.project,
-        MSPROBE_WHEEL="all",
+        MSPROBE_WHEEL=str(machine.build),
     )
-    repair(only_wheel(raw, wheel.name), ALL)
+    repair(only_wheel(raw, wheel.name), machine.wheels, machine.debian)
     shutil.rmtree(raw)
-    made = for_pythons(only_wheel(ALL, wheel.name), sorted({tag.split()[1] for tag in agent_tags()}, key=len_then_text))
+    made = for_pythons(only_wheel(machine.wheels, wheel.name), pythons)
     targets = [*wheel.targets]
-    targets += [f"_agent_torch{torch}_{python}" for torch, python in map(str.split, agent_tags()[1:])]
-    add_notices(wheel, made, targets)
+    targets += [f"_agent_torch{torch}_{python}" for torch, python in machine.agents()[1:]]
+    add_notices(wheel, made, targets, machine)
     return made
 
 
@@ -240,12 +245,12 @@ def for_pythons(made: Path, pythons: Sequence[str]) -> Path:
     return other
 
 
-def add_notices(wheel: Wheel, made: Path, targets: Sequence[str]) -> None:
+def add_notices(wheel: Wheel, made: Path, targets: Sequence[str], machine: Machine) -> None:
     """Adds the licences of the libraries in a wheel; targets: ninja's, of its programs."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         zip2dir(made, tree)
-        carried = libraries(tree, targets, BUILD) if wheel.targets else []
+        carried = libraries(tree, targets, machine.build, machine.debian) if wheel.targets else []
         (information,) = tree.glob("*.dist-info")
         notices.write(information / "licenses", wheel.name.replace("_", "-"), carried)
         metadata = information / "METADATA"
@@ -272,10 +277,11 @@ def main() -> None:
     parser.add_argument(
         "--all", action="store_true", help="make the agent's wheel of every torch and Python, and no other"
     )
+    parser.add_argument("--aarch64", action="store_true", help="make the same one for aarch64")
     options = parser.parse_args()
-    if options.all:
+    if options.all or options.aarch64:
         (agent,) = [wheel for wheel in WHEELS if wheel.kind == "extension"]
-        print(f"made {build_all(agent).relative_to(ROOT)}")
+        print(f"made {build_all(agent, AARCH64 if options.aarch64 else HERE).relative_to(ROOT)}")
         return
     stale = []
     for wheel in WHEELS:

@@ -1,8 +1,9 @@
 """Finds the third-party libraries of an artefact: shared objects beside our programs, and headers compiled into them.
 
 Shared objects are found in the artefact's tree and looked up in dpkg's database under the name that they had before
-auditwheel gave them another. Headers and archives come from ninja's log, which names the inputs of each object file. A
-library without a licence in licences.toml, or of unknown origin, ends the program with a message.
+auditwheel gave them another. Of a build for another machine, the files of that machine's Debian lie below a folder,
+with a database of their own (debian_root.sh). Headers and archives come from ninja's log, which names the inputs of
+each object file. A library without a licence in licences.toml, or of unknown origin, ends the program with a message.
 """
 
 from __future__ import annotations
@@ -56,6 +57,60 @@ class Library:
     compiled_in: bool  # its headers, or an archive of it, were compiled into our programs
 
 
+@dataclasses.dataclass(frozen=True)
+class Debian:
+    """Where Debian's packages lie: on this machine, or unpacked below `root` by debian_root.sh. There are these two, so
+    caches may hold them for good.
+    """
+
+    root: Path | None = None
+
+    def holds(self, path: Path) -> bool:
+        return self.root is None or path.is_relative_to(self.root)
+
+    def place(self, name: str) -> Path:
+        """Of "/usr/lib" the folder that has it."""
+        return Path(name) if self.root is None else self.root / name.removeprefix("/")
+
+    @functools.cache  # noqa: B019
+    def files(self) -> dict[str, str]:
+        """Every file of a package, and the package."""
+        found = {}
+        package = ""
+        if self.root is None:
+            shown = "${binary:Package}\\n${db-fsys:Files}"  # a line a file, behind a blank
+            said = output_of("dpkg-query", "--show", f"--showformat={shown}")
+        else:
+            said = (self.root / "files").read_text(encoding="utf-8")
+        for line in said.splitlines():
+            if line.startswith(" "):
+                found[line[1:]] = package
+            else:
+                package = line
+        return found
+
+    def package_of(self, path: Path) -> str | None:
+        # dpkg knows a file by the name in its package, which may be from before /lib became a link to /usr/lib.
+        name = str(path) if self.root is None else f"/{path.relative_to(self.root)}"
+        return self.files().get(name) or self.files().get(name.removeprefix("/usr"))
+
+    @functools.cache  # noqa: B019
+    def source_of(self, package: str) -> tuple[str, str]:
+        """Its source package and version."""
+        if self.root is None:
+            shown = "${source:Package} ${source:Version}"
+            name, version = output_of("dpkg-query", "--show", f"--showformat={shown}", package).split()
+            return name, version
+        for line in (self.root / "packages").read_text(encoding="utf-8").splitlines():
+            known, name, version = line.split()
+            if known == package:
+                return name, version
+        raise KeyError(package)
+
+
+THIS = Debian()
+
+
 @functools.cache
 def licences() -> dict[str, dict[str, str]]:
     return tomllib.loads(LICENCES.read_text(encoding="utf-8"))
@@ -76,46 +131,18 @@ def elf_files(tree: Path) -> Iterator[Path]:
                     yield path
 
 
-@functools.cache
-def package_files() -> dict[str, str]:
-    """Every file of a Debian package on this machine, and the package."""
-    found = {}
-    package = ""
-    shown = "${binary:Package}\\n${db-fsys:Files}"  # a line a file, behind a blank
-    for line in output_of("dpkg-query", "--show", f"--showformat={shown}").splitlines():
-        if line.startswith(" "):
-            found[line[1:]] = package
-        else:
-            package = line
-    return found
-
-
-def package_of(path: Path) -> str | None:
-    # dpkg knows a file by the name in its package, which may be from before /lib became a link to /usr/lib.
-    return package_files().get(str(path)) or package_files().get(str(path).removeprefix("/usr"))
-
-
-@functools.cache
-def source_of(package: str) -> tuple[str, str]:
-    """Its source package and version."""
-    name, version = output_of(
-        "dpkg-query", "--show", "--showformat=${source:Package} ${source:Version}", package
-    ).split()
-    return name, version
-
-
 def debian_purl(name: str, version: str, architecture: str) -> str:
     return (
         f"pkg:deb/debian/{urllib.parse.quote(name)}@{urllib.parse.quote(version)}?arch={architecture}&distro=debian-12"
     )
 
 
-def debian_origin(path: Path, package: str) -> Origin | None:
+def debian_origin(path: Path, package: str, debian: Debian) -> Origin | None:
     """None for a file of the toolchain."""
-    name, version = source_of(package)
+    name, version = debian.source_of(package)
     if name in licences()["toolchain"]:
         return None
-    text = Path("/usr/share/doc") / package.partition(":")[0] / "copyright"
+    text = debian.place("/usr/share/doc") / package.partition(":")[0] / "copyright"
     if name not in licences()["debian"]:
         raise SystemExit(
             f"third_party: {path} is of Debian's {name} {version}, which has no line in scripts/{LICENCES.name}: read "
@@ -148,7 +175,7 @@ def torch_origin(folder: str) -> Origin:
     return Origin(name, version, licences()["torch"][name], purl, Path(str(torch.locate_file(texts[0]))))
 
 
-def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
+def origins_of(paths: Iterable[Path], debian: Debian) -> dict[Path, Origin]:
     """The origin of each file, under its real name; the toolchain's files are left out."""
     python = Path(sysconfig.get_path("include")).resolve()
     found = {}
@@ -156,8 +183,8 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
     for path in paths:
         if path.is_relative_to(python) or PYTHON_HEADERS.search(str(path)):
             origin = python_origin()
-        elif package := package_of(path):
-            origin = debian_origin(path, package)
+        elif package := (owner := debian if debian.holds(path) else THIS).package_of(path):
+            origin = debian_origin(path, package, owner)
         elif match := TORCH_HEADERS.search(str(path)):
             origin = torch_origin(match["folder"])
         else:
@@ -169,17 +196,18 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
     return found
 
 
-def on_this_machine(bundled: Path) -> Path:
+def original(bundled: Path, debian: Debian) -> Path:
     """The original of the shared object `bundled` in an artefact."""
     name = COPY_MARK.sub("", bundled.name)
-    triplet = sysconfig.get_config_var("MULTIARCH") or ""
-    for folder in (Path("/usr/lib") / triplet, Path("/usr/lib"), Path("/usr/local/lib")):
+    triplet = "aarch64-linux-gnu" if debian.root else sysconfig.get_config_var("MULTIARCH") or ""
+    for folder in map(debian.place, (f"/usr/lib/{triplet}", "/usr/lib", "/usr/local/lib")):
         if (folder / name).exists():
             return (folder / name).resolve()
-    raise SystemExit(f"third_party: {bundled} was bundled, but {name} is in no library folder of this machine")
+    place = debian.root or "this machine"
+    raise SystemExit(f"third_party: {bundled} was bundled, but {name} is in no library folder of {place}")
 
 
-def compiled_from(build: Path, target: str) -> set[Path]:
+def compiled_from(build: Path, target: str, debian: Debian) -> set[Path]:
     """Headers and archives from outside the tree that `target` was built from."""
     inputs = output_of("ninja", "-C", build, "-t", "inputs", target).splitlines()
     objects = [each for each in inputs if each.endswith((".o", ".gch"))]  # .gch: headers that GCC has read already
@@ -191,16 +219,20 @@ def compiled_from(build: Path, target: str) -> set[Path]:
         raise SystemExit(f"third_party: ninja has no log of what {target} in {build} was compiled from")
     real = {path.resolve() for path in found}
     ours = (ROOT, build.resolve())
-    return {path for path in real if TORCH_HEADERS.search(str(path)) or not any(map(path.is_relative_to, ours))}
+    theirs = {path for path in real if TORCH_HEADERS.search(str(path)) or (debian.root and debian.holds(path))}
+    return theirs | {path for path in real if not any(map(path.is_relative_to, ours))}
 
 
-def libraries(tree: Path, ours: Iterable[str], build: Path) -> list[Library]:
-    """The third-party libraries of the artefact in `tree`; `ours` are the targets of `build` of its own programs."""
+def libraries(tree: Path, ours: Iterable[str], build: Path, debian: Debian = THIS) -> list[Library]:
+    """The third-party libraries of the artefact in `tree`; `ours` are the targets of `build` of its own programs, which
+    was made with the packages of `debian`.
+    """
     targets = set(ours)
     bundled = [path for path in elf_files(tree) if path.name.partition(".")[0] not in targets]
-    machine = {path: on_this_machine(path) for path in bundled}
-    shared = origins_of(machine.values())
-    headers = set(origins_of(set().union(*(compiled_from(build, target) for target in targets))).values())
+    machine = {path: original(path, debian) for path in bundled}
+    shared = origins_of(machine.values(), debian)
+    compiled = set().union(*(compiled_from(build, target, debian) for target in targets))
+    headers = set(origins_of(compiled, debian).values())
     found: dict[str, Library] = {}
 
     def library(origin: Origin) -> Library:

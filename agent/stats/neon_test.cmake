@@ -1,4 +1,4 @@
-# The NEON kernels, compiled for aarch64 and tested under qemu-user (scripts/debian_packages_test.txt):
+# The NEON kernels, compiled for aarch64 and tested under qemu-user (scripts/debian_packages_aarch64.txt):
 # the tests of the statistics that know nothing of the machine, in one static program, GoogleTest from Debian's sources.
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" OR MSPROBE_SANITIZE)
@@ -10,8 +10,8 @@ set(googletest /usr/src/googletest/googletest)
 foreach(needed MSPROBE_AARCH64_CXX MSPROBE_AARCH64_QEMU googletest)
   if(NOT EXISTS "${${needed}}")
     message(FATAL_ERROR "The NEON kernels are tested with a cross compiler for aarch64, qemu-user and the sources of GoogleTest, "
-                        "and ${needed} is ${${needed}}. Install scripts/debian_packages_test.txt, or configure with "
-                        "-DMSPROBE_BUILD_TESTS=OFF.")
+                        "and ${needed} is ${${needed}}. Install scripts/debian_packages_test.txt and "
+                        "scripts/debian_packages_aarch64.txt, or configure with -DMSPROBE_BUILD_TESTS=OFF.")
   endif()
 endforeach()
 

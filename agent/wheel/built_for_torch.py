@@ -1,7 +1,7 @@
 """What the agent's wheel says of the torch that it was built for: in its version, and in the extra ``torch``.
 
-With MSPROBE_WHEEL=all in the environment it is the wheel of every torch that there is an agent for: then its version
-names none.
+With MSPROBE_WHEEL in the environment, which names a build folder, it is the wheel of every torch that there is an agent
+for in that folder: then its version names none.
 """
 
 import os
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# A line an agent, "2.13 cp311": the first is the one that is built by default.
-_AGENTS = Path(__file__).resolve().parents[2] / "build" / "agents.txt"
+_BUILD = Path(__file__).resolve().parents[2] / "build"
 
 
 def _required(minors: set[str]) -> str:
@@ -22,8 +21,10 @@ def _required(minors: set[str]) -> str:
 
 
 def dynamic_metadata(field: str, settings: Mapping[str, Any]) -> Any:
-    minors = [line.split()[0] for line in _AGENTS.read_text(encoding="utf-8").splitlines()]
-    is_all = os.environ.get("MSPROBE_WHEEL") == "all"
+    is_all = "MSPROBE_WHEEL" in os.environ
+    # A line an agent, "2.13 cp311": the first is the one that is built by default.
+    agents = Path(os.environ.get("MSPROBE_WHEEL", _BUILD), "agents.txt").read_text(encoding="utf-8")
+    minors = [line.split()[0] for line in agents.splitlines()]
     if field == "version":
         return settings["release"] if is_all else f"{settings['release']}+torch{minors[0]}"
     return {"torch": [_required(set(minors)) if is_all else f"torch=={minors[0]}.*"]}
