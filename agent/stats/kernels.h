@@ -46,8 +46,9 @@ struct FloatKernels {
   void (*careful)(const Element*, size_t count, FloatSums*);     // leaves out non-finite elements and counts them
   bool (*contains)(const Element*, size_t count, Element bits);  // whether an element has exactly these bits
   // Bit i, from the least significant of the first byte on: element i is above 0. Zeros and NaN are not. Writes
-  // ceil(count / 8) bytes; the last one is filled up with zeros.
-  void (*positive)(const Element*, size_t count, uint8_t* bits);
+  // ceil(count / 8) bytes; the last one is filled up with zeros. streamed: past the caches, where the processor can;
+  // another thread sees them once this one has passed a std::atomic_thread_fence of seq_cst.
+  void (*positive)(const Element*, size_t count, uint8_t* bits, bool streamed);
 };
 
 // Elements of floating types are passed as their bits.

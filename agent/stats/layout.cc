@@ -55,6 +55,7 @@ size_t Alignment(DType dtype, size_t element_size) {
 
 Layout::Layout(const TensorView& view, Order order)
     : first_(static_cast<const char*>(view.data)),
+      fleeting_(view.fleeting),
       dtype_(view.dtype),
       conjugate_(view.conjugate),
       negative_(view.negative),

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "agent/stats/fleeting_memory.h"
 #include "agent/stats/tensor_view.h"
 
 namespace msprobe::stats {
@@ -40,8 +41,8 @@ class Layout {
   std::optional<Run> whole(bool resolve) const;
 
   // Calls sink(const void* elements, size_t count) for consecutive runs of elements. A run has at most `limit_bytes`
-  // and is naturally aligned. Long runs are passed in place; others are gathered on the stack. `resolve`: applies the
-  // lazy conj and neg bits.
+  // and is naturally aligned. Long runs are passed in place, or as copies of fleeting memory; others are gathered on
+  // the stack. `resolve`: applies the lazy conj and neg bits.
   template <typename Sink>
   void ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const;
 
@@ -65,6 +66,7 @@ class Layout {
   static void Resolve(DType dtype, bool conjugate, bool negative, char* elements, size_t count);
 
   const char* first_;
+  FleetingMemory* fleeting_;
   DType dtype_;
   bool conjugate_;
   bool negative_;
@@ -109,7 +111,8 @@ void Layout::ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const {
     ForEachInner([&](const char* from) {
       for (size_t done = 0; done < run;) {
         const size_t count = std::min(limit, run - done);
-        sink(static_cast<const void*>(from + done * element_size_), count);
+        const void* const elements = from + done * element_size_;
+        sink(fleeting_ == nullptr ? elements : fleeting_->At(elements, count * element_size_), count);
         done += count;
       }
     });

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -149,13 +149,31 @@ inline uint64_t PositiveWord(const Element* p, Element infinity) {
 
 #endif
 
-template <typename Element, Element kInfinityBits>
-void Positive(const Element* elements, size_t count, uint8_t* bits) {
+inline void Store(uint8_t* bits, uint64_t word) { std::memcpy(bits, &word, sizeof(word)); }
+
+inline void StoreStreamed(uint8_t* bits, uint64_t word) {
+#if defined(__x86_64__)
+  long long moved;  // NOLINT(google-runtime-int): the intrinsic's type
+  std::memcpy(&moved, &word, sizeof(moved));
+  _mm_stream_si64(reinterpret_cast<long long*>(bits), moved);  // NOLINT(google-runtime-int)
+#else
+  Store(bits, word);
+#endif
+}
+
+template <typename Element, Element kInfinityBits, void (*kStore)(uint8_t*, uint64_t)>
+size_t PositiveWords(const Element* elements, size_t count, uint8_t* bits) {
   size_t done = 0;
   for (; done + kWordBits <= count; done += kWordBits) {
-    const uint64_t word = PositiveWord(elements + done, kInfinityBits);
-    std::memcpy(bits + done / 8, &word, sizeof(word));
+    kStore(bits + done / 8, PositiveWord(elements + done, kInfinityBits));
   }
+  return done;
+}
+
+template <typename Element, Element kInfinityBits>
+void Positive(const Element* elements, size_t count, uint8_t* bits, bool streamed) {
+  const size_t done = streamed ? PositiveWords<Element, kInfinityBits, StoreStreamed>(elements, count, bits)
+                               : PositiveWords<Element, kInfinityBits, Store>(elements, count, bits);
   if (done == count) return;
   Element rest[kWordBits] = {};
   std::memcpy(rest, elements + done, (count - done) * sizeof(Element));

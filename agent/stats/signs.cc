@@ -1,6 +1,7 @@
 #include "agent/stats/signs.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "agent/stats/decode.h"
@@ -17,15 +18,16 @@ void WriteFloats(const TensorView& view, const FloatKernels<Element>& kernels, u
   constexpr size_t kElements = kChunkBytes / sizeof(Element);
   alignas(64) Element gathered[kElements];
   size_t filled = 0;
+  const bool streamed = SignBytes(static_cast<size_t>(view.element_count())) >= kStreamedSigns;
   const auto flush = [&] {
-    kernels.positive(gathered, filled, out);
+    kernels.positive(gathered, filled, out, streamed);
     out += SignBytes(filled);
     filled = 0;
   };
   Layout(view, Layout::Order::kRowMajor).ForEachRun(kChunkBytes, true, [&](const void* run, size_t count) {
     const auto* elements = static_cast<const Element*>(run);
     if (filled == 0 && count % 8 == 0) {
-      kernels.positive(elements, count, out);
+      kernels.positive(elements, count, out, streamed);
       out += SignBytes(count);
       return;
     }
@@ -38,6 +40,7 @@ void WriteFloats(const TensorView& view, const FloatKernels<Element>& kernels, u
     }
   });
   if (filled > 0) flush();
+  if (streamed) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 // Calls visit(const double*, size_t) with the elements in row-major order.

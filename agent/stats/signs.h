@@ -15,6 +15,11 @@ namespace msprobe::stats {
 // Bytes that hold the signs of so many elements. Bits past the last element are 0.
 constexpr size_t SignBytes(size_t elements) { return (elements + 7) / 8; }
 
+// From so many bytes on WriteSigns writes past the caches: a core's second level would not keep them until they are
+// read, and a store into a cache first reads the line that it overwrites. ComputeStatistics does not: it is slower than
+// memory anyway.
+inline constexpr size_t kStreamedSigns = size_t{1} << 20;
+
 // Whether the dtype has signs: floats of 8 to 64 bits, as gradients are.
 bool HasSigns(DType dtype);
 

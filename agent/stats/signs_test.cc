@@ -118,6 +118,14 @@ TEST(SignsTest, ThreadsWriteTheSameSigns) {
   EXPECT_EQ(bits, ExpectedSigns(tensor.view()));
 }
 
+TEST(SignsTest, MoreThanCachesHoldAreTheSameForEveryKernel) {
+  Tensor tensor = AnyBits<uint16_t>(DType::kFloat16, 8 * kStreamedSigns + 100);
+  ExpectSigns(tensor);
+  tensor.sizes = {8, static_cast<int64_t>(kStreamedSigns) + 9};  // runs that end inside of a byte
+  tensor.strides = {static_cast<int64_t>(kStreamedSigns) + 10, 1};
+  ExpectSigns(tensor);
+}
+
 TEST(SignsTest, IntervalsAreOpenBelowAndClosedAbove) {
   const Tensor tensor = Vector<float>(DType::kFloat32, {9.3f, 5.4f, -1, -12.3f, 0, -0.0f, 10, kInf, -kInf, kNaN});
   int64_t counts[5];

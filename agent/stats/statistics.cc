@@ -67,7 +67,7 @@ FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t 
   FloatSums block;
   kernels.fast(elements, count, &block);
   if (!std::isfinite(block.squares)) kernels.careful(elements, count, &block);
-  if (signs != nullptr) kernels.positive(elements, count, signs);
+  if (signs != nullptr) kernels.positive(elements, count, signs, /*streamed=*/false);
   return block;
 }
 

@@ -15,6 +15,7 @@ namespace msprobe::stats {
 namespace {
 
 constexpr int64_t kLarge = 16 << 20;
+constexpr int64_t kUncachedBytes = 64 << 20;  // twice the third-level cache of a common server's core complex
 
 // Ordinary activations: normally distributed, without special values.
 const std::vector<char>& Memory(DType dtype) {
@@ -29,9 +30,9 @@ const std::vector<char>& Memory(DType dtype) {
     return bytes;
   }();
   static const std::vector<char> halves = [] {  // exponents that are ordinary both for fp16 and for bf16
-    std::vector<char> bytes(kLarge * 2);
-    for (int64_t i = 0; i < kLarge; ++i) {
-      std::memcpy(bytes.data() + 2 * i, floats.data() + 4 * i + 2, 2);
+    std::vector<char> bytes(kUncachedBytes);
+    for (int64_t i = 0; i < kUncachedBytes / 2; ++i) {
+      std::memcpy(bytes.data() + 2 * i, floats.data() + 4 * (i % kLarge) + 2, 2);
     }
     return bytes;
   }();
@@ -160,8 +161,8 @@ const bool kRegistered = [] {
                 {"int64", DType::kInt64},         {"fp8_e4m3", DType::kFloat8E4M3FN},
                 {"complex64", DType::kComplex64}, {"bool", DType::kBool}};
   for (const auto& [name, dtype] : dtypes) {
-    const int64_t bytes = static_cast<int64_t>(Memory(dtype).size());
-    const int64_t n = bytes / static_cast<int64_t>(ElementSize(dtype));
+    const int64_t size = static_cast<int64_t>(ElementSize(dtype));
+    const int64_t n = size == 2 ? kLarge : kUncachedBytes / size;
     benchmark::RegisterBenchmark((std::string("plain_sum/") + name).c_str(), BM_PlainSum, dtype, n);
     for (const Kernels* kernels : SupportedKernels()) {
       benchmark::RegisterBenchmark((std::string("statistics/") + name + "/" + kernels->name).c_str(), BM_Statistics,
@@ -169,8 +170,11 @@ const bool kRegistered = [] {
     }
   }
   for (const auto& [name, dtype] : {std::pair("fp32", DType::kFloat32), std::pair("bf16", DType::kBFloat16)}) {
-    benchmark::RegisterBenchmark((std::string("signs/") + name).c_str(), BM_Signs, dtype, kLarge, false);
-    benchmark::RegisterBenchmark((std::string("signs_and_statistics/") + name).c_str(), BM_Signs, dtype, kLarge, true);
+    const int64_t uncached = kUncachedBytes / static_cast<int64_t>(ElementSize(dtype));
+    benchmark::RegisterBenchmark((std::string("signs/") + name).c_str(), BM_Signs, dtype, uncached, false);
+    benchmark::RegisterBenchmark((std::string("signs_and_statistics/") + name).c_str(), BM_Signs, dtype, uncached,
+                                 true);
+    benchmark::RegisterBenchmark((std::string("uncached_sum/") + name).c_str(), BM_PlainSum, dtype, uncached);
     const auto gathered = [name = name, dtype = dtype](std::string_view what, bool spread,
                                                        Quantisation::Formats formats) {
       benchmark::RegisterBenchmark(("gathered/" + std::string(name) + "/" + std::string(what)).c_str(), BM_Gathered,

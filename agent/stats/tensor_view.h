@@ -6,6 +6,8 @@
 
 namespace msprobe::stats {
 
+class FleetingMemory;
+
 // Element types, numbered as msprobe.v1.DType on the wire.
 enum class DType : uint8_t {
   kUnspecified = 0,
@@ -51,6 +53,9 @@ struct TensorView {
   // Quantized dtypes: value = (element - zero_point) * scale.
   double scale = 1;
   int64_t zero_point = 0;
+  // Where the memory may be freed meanwhile, it is read through this. ComputeStatistics alone does so, of a view with
+  // HasPlainFloats and without an executor.
+  FleetingMemory* fleeting = nullptr;
 
   int64_t element_count() const;
   bool is_contiguous() const;  // row-major without gaps; dimensions of size 1 do not matter

@@ -10,6 +10,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "agent/stats/fleeting_memory.h"
 
 namespace msprobe::stats {
 namespace {
@@ -57,12 +60,22 @@ Pages Inside(std::span<const std::byte> memory) {
   return {(begin + page - 1) / page * page, (begin + memory.size()) / page * page};
 }
 
+// The bytes before and behind the pages that lie inside.
+struct Edges {
+  explicit Edges(std::span<const std::byte> memory)
+      : head(memory.first(Inside(memory).begin - Address(memory.data()))),
+        tail(memory.last(Address(memory.data()) + memory.size() - Inside(memory).end)) {}
+
+  std::span<const std::byte> head, tail;
+};
+
+uint64_t Hash(const std::byte* head, size_t head_bytes, const std::byte* tail, size_t tail_bytes) {
+  return XXH3_64bits_withSeed(tail, tail_bytes, XXH3_64bits(head, head_bytes));
+}
+
 uint64_t HashEdges(std::span<const std::byte> memory) {
-  const Pages pages = Inside(memory);
-  const size_t head = pages.begin - Address(memory.data());
-  const size_t tail = Address(memory.data()) + memory.size() - pages.end;
-  const uint64_t seed = XXH3_64bits(memory.data(), head);
-  return XXH3_64bits_withSeed(memory.data() + memory.size() - tail, tail, seed);
+  const Edges edges(memory);
+  return Hash(edges.head.data(), edges.head.size(), edges.tail.data(), edges.tail.size());
 }
 
 }  // namespace
@@ -87,19 +100,48 @@ WriteWatch::~WriteWatch() {
   if (maps_ >= 0) close(maps_);
 }
 
-bool WriteWatch::Arm(std::span<const std::byte> memory, Range* range) const {
+bool WriteWatch::Register(std::span<const std::byte> memory) const {
   if (memory.size() < kSmallest || getpid() != process_) return false;
   const Pages pages = Inside(memory);
   uffdio_register registration{
       .range = {.start = pages.begin, .len = pages.end - pages.begin}, .mode = UFFDIO_REGISTER_MODE_WP, .ioctls = 0};
-  if (ioctl(faults_, UFFDIO_REGISTER, &registration) != 0) return false;
-  uffdio_writeprotect protection{.range = registration.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
-  if (ioctl(faults_, UFFDIO_WRITEPROTECT, &protection) != 0) {
-    ioctl(faults_, UFFDIO_UNREGISTER, &registration.range);
+  return ioctl(faults_, UFFDIO_REGISTER, &registration) == 0;
+}
+
+bool WriteWatch::Arm(std::span<const std::byte> memory, Range* range) const {
+  if (!Register(memory)) return false;
+  *range = {.memory = memory};
+  if (!Protect(*range, memory)) {
+    Disarm(*range);
     return false;
   }
-  *range = {.memory = memory, .edges = HashEdges(memory)};
+  range->edges = HashEdges(memory);
   return true;
+}
+
+bool WriteWatch::Begin(std::span<const std::byte> memory, Range* range) const {
+  if (!Register(memory)) return false;
+  *range = {.memory = memory};
+  const Edges edges(memory);
+  std::vector<std::byte> copy(edges.head.size() + edges.tail.size());
+  std::byte* const tail = copy.data() + edges.head.size();
+  if (!FleetingMemory::Copy(edges.head, copy.data()) || !FleetingMemory::Copy(edges.tail, tail)) {
+    Disarm(*range);
+    return false;
+  }
+  range->edges = Hash(copy.data(), edges.head.size(), tail, edges.tail.size());
+  return true;
+}
+
+bool WriteWatch::Protect(const Range& range, std::span<const std::byte> part) const {
+  const Pages whole = Inside(range.memory);
+  const uintptr_t page = PageSize();
+  const auto up = [page](uintptr_t address) { return (address + page - 1) / page * page; };
+  const uintptr_t begin = std::max(whole.begin, up(Address(part.data())));
+  const uintptr_t end = std::min(whole.end, up(Address(part.data()) + part.size()));
+  if (begin >= end) return true;
+  uffdio_writeprotect protection{.range = {.start = begin, .len = end - begin}, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+  return ioctl(faults_, UFFDIO_WRITEPROTECT, &protection) == 0;
 }
 
 bool WriteWatch::Written(const Range& range, std::span<const std::byte> part) const {

@@ -41,6 +41,11 @@ class WriteWatch {
   // `memory` must be private and anonymous, as from malloc, and have at least kSmallest bytes. False: it could not be
   // armed. Arming again forgets earlier writes, also for other ranges that overlap.
   bool Arm(std::span<const std::byte> memory, Range* range) const;
+  // Arm piece by piece, for memory that another thread may free or write meanwhile: Begin watches the edges, and
+  // Protect those pages of `range` that begin in `part`. Each page shall be protected once, and before any of its bytes
+  // is read. False: the memory is gone, or cannot be watched.
+  bool Begin(std::span<const std::byte> memory, Range* range) const;
+  bool Protect(const Range& range, std::span<const std::byte> part) const;
   // Whether any byte of `part`, which lies in `range`, may have been written since.
   bool Written(const Range& range, std::span<const std::byte> part) const;
   // Whether `memory` is surely private and anonymous. False too on a kernel that cannot be asked (before Linux 6.11).
@@ -52,6 +57,8 @@ class WriteWatch {
 
  private:
   WriteWatch(int faults, int pagemap, int maps);
+
+  bool Register(std::span<const std::byte> memory) const;
 
   const int faults_;   // userfaultfd
   const int pagemap_;  // /proc/self/pagemap

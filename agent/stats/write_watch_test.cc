@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -55,6 +56,34 @@ TEST_F(WriteWatchTest, TellsPrivateMemoryFromSharedMemoryAndFiles) {
     EXPECT_FALSE(watch_->IsPrivate({static_cast<std::byte*>(mapped), size})) << "nothing is mapped there";
     close(file);
   }
+}
+
+TEST_F(WriteWatchTest, ARangeIsArmedPieceByPiece) {
+  ASSERT_TRUE(watch_->Begin(bytes(), &range_));
+  for (size_t at = 0; at < bytes().size(); at += 100'001) {
+    const std::span<std::byte> piece = bytes().subspan(at, std::min<size_t>(100'001, bytes().size() - at));
+    ASSERT_TRUE(watch_->Protect(range_, piece));
+    EXPECT_FALSE(watch_->Written(range_, piece)) << at;
+  }
+  EXPECT_FALSE(Written());
+  bytes()[400'000] = std::byte{1};
+  EXPECT_TRUE(Written());
+}
+
+TEST_F(WriteWatchTest, AWriteBehindTheLastPieceIsSeen) {
+  ASSERT_TRUE(watch_->Begin(bytes(), &range_));
+  ASSERT_TRUE(watch_->Protect(range_, bytes().first(100'001)));
+  bytes()[100'000] = std::byte{1};  // on the last page of the first piece
+  ASSERT_TRUE(watch_->Protect(range_, bytes().subspan(100'001)));
+  EXPECT_TRUE(Written());
+}
+
+TEST_F(WriteWatchTest, MemoryThatIsGoneCannotBeArmedPieceByPiece) {
+  void* const pages = mmap(nullptr, 64 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const std::span<const std::byte> odd(static_cast<const std::byte*>(pages) + 100, 64 * 4096 - 200);
+  munmap(pages, 64 * 4096);
+  EXPECT_FALSE(watch_->Begin(odd, &range_));
 }
 
 TEST_F(WriteWatchTest, ReadingIsNoWrite) {

@@ -13,6 +13,10 @@ TensorReading TorchSource::Read(TensorRef tensor, bool save, const MemoryReader&
   return reader_.Read(*static_cast<const at::Tensor*>(tensor.tensor), save, memory);
 }
 
+void TorchSource::Expect(std::span<const TensorRef> parameters) {
+  for (const TensorRef& each : parameters) reader_.Expect(*static_cast<const at::Tensor*>(each.tensor));
+}
+
 GradientReading TorchSource::ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
                                           const MemoryReader& memory) {
   return reader_.ReadGradient(*static_cast<const at::Tensor*>(tensor.tensor), probe, memory);

@@ -19,6 +19,7 @@ class TorchSource final : public TensorSource {
 
   std::string_view framework() const override { return "pytorch"; }
   TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  void Expect(std::span<const TensorRef> parameters) override;
   std::vector<double> Sample(TensorRef tensor, size_t most) override {
     return reader_.Sample(*static_cast<const at::Tensor*>(tensor.tensor), most);
   }

@@ -30,6 +30,12 @@ bool IsWide(uint8_t dtype) {
   }
 }
 
+// Whether each tensor that a model has is captured whole, for its numbers alone.
+bool CapturesAll(const core::Config& config) {
+  return config.scope.empty() && config.list.empty() && config.select.empty() && config.slice.empty() &&
+         config.request_id.empty();
+}
+
 size_t BytesOf(const stats::TensorView& view) {
   return static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype);
 }
@@ -60,6 +66,8 @@ MemoryReader::MemoryReader(const core::Config& config, core::Session* session, C
       sampler_(sampler),
       replays_(replays),
       shares_(config.reading_threads > 0 && !spread.any()),
+      reads_ahead_(shares_ && mode_ != core::SummaryMode::kXor && CapturesAll(config) && sampler == nullptr &&
+                   !replays),
       threads_(config.reading_threads) {}
 
 bool MemoryReader::KeepsDoubles(uint8_t dtype) const { return high_precision_ || IsWide(dtype); }

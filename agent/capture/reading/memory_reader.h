@@ -52,6 +52,9 @@ class MemoryReader {
   std::shared_ptr<const Spread> Measure(const stats::TensorView& view, core::Leaf& leaf) const;
   // Then numbers that are remembered from another reading do not do.
   bool gathers_spread() const { return spread_.any(); }
+  // Whether the numbers of tensors that are captured soon may be made before (AheadReader): not where a tensor may be
+  // left out or cut, nor where more than its numbers is made.
+  bool reads_ahead() const { return reads_ahead_; }
   // A tensor without elements: its checksum is known, and it has no numbers.
   void MeasureNothing(core::Leaf& leaf) const;
   // Whether so many bytes of a tensor are kept. Asked once for each, before they are copied.
@@ -74,7 +77,7 @@ class MemoryReader {
   void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape, std::span<const int64_t> strides,
                  bool save, TensorReading& reading) const;
 
-  // Bytes of tensors that Measure read, since the beginning.
+  // Bytes of tensors that Measure read, since the beginning: callers waited for them.
   uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
   // Of these, bytes of tensors that several threads may read together.
   uint64_t bytes_shared() const { return bytes_shared_.load(std::memory_order_relaxed); }
@@ -90,6 +93,7 @@ class MemoryReader {
   CallSampler* const sampler_;
   const bool replays_;
   const bool shares_;
+  const bool reads_ahead_;
   RequestRows rows_;
   mutable std::atomic<uint64_t> bytes_read_{0}, bytes_shared_{0};
   mutable ReadingThreads threads_;

@@ -1,13 +1,10 @@
 #include "agent/capture/reading/reading_threads.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <new>
-#include <string_view>
 #include <system_error>
 
 #include "agent/core/background_thread.h"
@@ -24,10 +21,9 @@ size_t AllowedCores() {
 
 }  // namespace
 
-ReadingThreads::ReadingThreads(size_t threads, const char* load) : most_(threads), load_(load), owner_(getpid()) {}
+ReadingThreads::ReadingThreads(size_t threads, const char* load) : most_(threads), load_file_(load), owner_(getpid()) {}
 
 ReadingThreads::~ReadingThreads() {
-  if (load_file_ >= 0) close(load_file_);
   if (getpid() != owner_) {  // they are the parent's
     for (std::thread& thread : threads_) new std::thread(std::move(thread));
     return;
@@ -44,7 +40,8 @@ void ReadingThreads::Run(size_t parts, Body body) {
   };
   if (most_ == 0 || parts < 2 || getpid() != owner_) return alone();
   if (busy_.test_and_set(std::memory_order_acquire)) return alone();
-  const size_t idle = Clock::now() < rests_until_ || !Start() ? 0 : std::min(IdleCores(), threads_.size());
+  const bool rests = Clock::now() < rests_until_ || !Start();
+  const auto idle = rests ? 0 : std::min(static_cast<size_t>(std::max(0, load_->IdleCores())), threads_.size());
   if (idle == 0) {
     busy_.clear(std::memory_order_release);
     return alone();
@@ -104,8 +101,7 @@ void ReadingThreads::Help() {
 bool ReadingThreads::Start() {
   if (started_) return !threads_.empty();
   started_ = true;
-  load_file_ = open(load_, O_RDONLY | O_CLOEXEC);
-  if (load_file_ < 0) return false;
+  load_.emplace(load_file_);
   try {
     const size_t threads = std::min(most_, AllowedCores() - 1);
     threads_.reserve(threads);
@@ -116,19 +112,6 @@ bool ReadingThreads::Start() {
   } catch (const std::bad_alloc&) {
   }
   return !threads_.empty();
-}
-
-size_t ReadingThreads::IdleCores() const {
-  // "0.36 0.43 1.02 2/311 4711": two threads run, and the caller is one of them.
-  char text[128];
-  const ssize_t size = pread(load_file_, text, sizeof text, 0);
-  if (size <= 0) return 0;
-  std::string_view rest(text, static_cast<size_t>(size));
-  for (int i = 0; i < 3; ++i) rest.remove_prefix(std::min(rest.size(), rest.find(' ') + 1));
-  size_t running = 0;
-  if (std::from_chars(rest.data(), rest.data() + rest.size(), running).ec != std::errc()) return 0;
-  const auto cores = static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  return cores - std::min(cores, running);
 }
 
 }  // namespace msprobe::capture

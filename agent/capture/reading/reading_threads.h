@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "agent/capture/reading/machine_load.h"
 #include "agent/stats/executor.h"
 
 namespace msprobe::capture {
@@ -28,7 +30,7 @@ class ReadingThreads final : public stats::Executor {
   static constexpr std::chrono::seconds kShortestRest{1};
   static constexpr std::chrono::seconds kLongestRest{64};
 
-  // `threads`: how many at most. `load`: where the kernel says how many threads of the machine run, as in proc(5).
+  // `threads`: how many at most. `load`: as MachineLoad has it.
   explicit ReadingThreads(size_t threads, const char* load = "/proc/loadavg");
   ~ReadingThreads() override;
   ReadingThreads(const ReadingThreads&) = delete;
@@ -49,16 +51,14 @@ class ReadingThreads final : public stats::Executor {
   void Work();
   // Starts the threads. False: there are none.
   bool Start();
-  // So many threads can be woken now.
-  size_t IdleCores() const;
   void Await(size_t parts);
 
   const size_t most_;
-  const char* const load_;
+  const char* const load_file_;
   const int owner_;        // process id
   std::atomic_flag busy_;  // held by the one call that is helped, which alone uses the next six members
   bool started_ = false;
-  int load_file_ = -1;
+  std::optional<MachineLoad> load_;
   std::vector<std::thread> threads_;
   uint64_t calls_ = 0;
   Clock::time_point rests_until_ = Clock::time_point::min();

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
 #include "agent/capture/reading/watched_payload.h"
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
+#include "agent/stats/fleeting_memory.h"
 
 namespace msprobe::capture {
 namespace {
+
+// Each protection interrupts the cores that the program runs on, which forget where its pages lie.
+constexpr ptrdiff_t kProtectAtOnce = ptrdiff_t{16} << 20;
 
 // Of what `view` reaches, first byte to last.
 std::span<const std::byte> Reach(const stats::TensorView& view) {
@@ -21,6 +26,10 @@ std::span<const std::byte> Reach(const stats::TensorView& view) {
   }
   const auto item = static_cast<int64_t>(stats::ElementSize(view.dtype));
   return {static_cast<const std::byte*>(view.data) + low * item, static_cast<size_t>((high - low + 1) * item)};
+}
+
+bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
 }
 
 void CopyNumbers(const core::Leaf& from, core::Leaf* to) {
@@ -91,16 +100,18 @@ void RememberedStatistics::ForgetDead() {
   }
 }
 
-bool RememberedStatistics::Arm(Region& region) {
-  // A region that overlaps is of memory that was freed and came back.
-  const std::byte* const end = region.memory.data() + region.memory.size();
-  auto other = armed_.lower_bound(region.memory.data());
+void RememberedStatistics::DisarmWithin(std::span<const std::byte> memory) {
+  auto other = armed_.lower_bound(memory.data());
   if (other != armed_.begin()) --other;
-  while (other != armed_.end() && other->first < end) {
+  while (other != armed_.end() && other->first < memory.data() + memory.size()) {
     Region* const found = other->second;
     ++other;
-    if (found->memory.data() + found->memory.size() > region.memory.data()) Disarm(*found);
+    if (Overlap(found->memory, memory)) Disarm(*found);
   }
+}
+
+bool RememberedStatistics::Arm(Region& region) {
+  DisarmWithin(region.memory);
   region.entries.clear();
   *region.generation = ++generations_;
   if (!region.is_private) region.is_private = watch_->IsPrivate(region.memory);
@@ -127,6 +138,10 @@ RememberedStatistics::Place RememberedStatistics::Recall(const Memory& memory, c
   absl::MutexLock lock(&mu_);
   if (!trusted_) return {};
   ForgetDead();
+  if (Overlap(ahead_, memory.bytes)) {
+    ahead_is_wanted_.store(false, std::memory_order_relaxed);
+    return {};
+  }
   if (memory.changes && !seen_.contains(memory.id)) return {};
   Seen& seen = See(memory);
   if (seen.region == nullptr) {
@@ -157,15 +172,17 @@ RememberedStatistics::Place RememberedStatistics::Recall(const Memory& memory, c
 void RememberedStatistics::Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf) {
   if (place.id == nullptr || place.known) return;
   absl::MutexLock lock(&mu_);
-  Region* const region = Find(place);
-  if (region == nullptr) return;
+  if (Region* const region = Find(place)) AddEntry(*region, view, leaf);
+}
+
+void RememberedStatistics::AddEntry(Region& region, const stats::TensorView& view, const core::Leaf& numbers) {
   // One storage of very many views (a cache cut anew at each call) would only cost.
   constexpr size_t kMaxViews = 64;
-  if (region->entries.size() >= kMaxViews) region->entries.clear();
+  if (region.entries.size() >= kMaxViews) region.entries.clear();
   Entry entry{.key = KeyOf(view), .numbers = {}, .name = {}};
-  CopyNumbers(leaf, &entry.numbers);
+  CopyNumbers(numbers, &entry.numbers);
   entry.numbers.shape = {};
-  region->entries.push_back(std::move(entry));
+  region.entries.push_back(std::move(entry));
 }
 
 bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled,
@@ -200,6 +217,62 @@ RememberedStatistics::Place RememberedStatistics::Read(const Memory& memory, con
   Remember(place, view, read);
   leaf = std::move(read);
   return place;
+}
+
+bool RememberedStatistics::ReadAhead(const Ahead& ahead, const stats::TensorView& view, std::span<std::byte> room,
+                                     absl::FunctionRef<bool()> goes_on,
+                                     absl::FunctionRef<void(const stats::TensorView&, core::Leaf&)> measure) {
+  if (watch_ == nullptr || !BeginAhead(ahead)) return false;
+  const std::span<const std::byte> memory = ahead.memory.bytes;
+  stats::WriteWatch::Range range;
+  core::Leaf numbers;
+  if (watch_->Begin(memory, &range)) {
+    const std::byte* const end = memory.data() + memory.size();
+    const std::byte* watched = memory.data();  // up to here
+    const auto watch_piece = [&](std::span<const std::byte> piece) {
+      if (!ahead_is_wanted_.load(std::memory_order_relaxed) || !goes_on()) return false;
+      if (piece.data() + piece.size() <= watched) return true;
+      const std::byte* const begin = watched;
+      watched = end - begin <= kProtectAtOnce ? end : begin + kProtectAtOnce;
+      return watch_->Protect(range, {begin, watched});
+    };
+    stats::FleetingMemory fleeting(memory, room, watch_piece);
+    stats::TensorView copied = view;
+    copied.fleeting = &fleeting;
+    measure(copied, numbers);
+    const bool is_whole = fleeting.is_whole() && watched == end;
+    if (is_whole && EndAhead(ahead, view, range, numbers)) return true;
+    watch_->Disarm(range);
+  }
+  absl::MutexLock lock(&mu_);
+  ahead_ = {};
+  return false;
+}
+
+bool RememberedStatistics::BeginAhead(const Ahead& ahead) {
+  absl::MutexLock lock(&mu_);
+  if (!trusted_ || ahead.owner->expired() || seen_.contains(ahead.memory.id)) return false;
+  DisarmWithin(ahead.memory.bytes);
+  ahead_ = ahead.memory.bytes;
+  ahead_is_wanted_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool RememberedStatistics::EndAhead(const Ahead& ahead, const stats::TensorView& view,
+                                    const stats::WriteWatch::Range& range, const core::Leaf& numbers) {
+  absl::MutexLock lock(&mu_);
+  if (!trusted_ || ahead.owner->expired() || !ahead_is_wanted_.load(std::memory_order_relaxed)) return false;
+  if (seen_.contains(ahead.memory.id)) return false;  // with other memory by now
+  ahead_ = {};
+  Seen& seen = seen_[ahead.memory.id];
+  young_.push_back(ahead.memory.id);
+  seen = {.owner = ahead.owner, .memory = ahead.memory.bytes, .first_step = step_, .last_step = step_, .region = {}};
+  seen.region = std::make_unique<Region>(
+      Region{.memory = seen.memory, .is_private = true, .armed = true, .range = range, .entries = {}});
+  *seen.region->generation = ++generations_;
+  armed_[seen.memory.data()] = seen.region.get();
+  AddEntry(*seen.region, view, numbers);
+  return true;
 }
 
 RememberedStatistics::Region* RememberedStatistics::Find(const Place& place) {

@@ -39,6 +39,8 @@ namespace msprobe::capture {
 // 4. What has no owner that tells of its end is forgotten kForgetAfter steps after it was last asked for.
 // 5. One answer in kVerifyEvery is read again whole. If that differs while the kernel says that nothing was written,
 //    Verify says so and nothing is remembered any more.
+// 6. What another thread reads ahead of its first call (ReadAhead) counts if nobody wrote it since. No lock is held
+//    while it is read, and nobody waits for it: what is asked for meanwhile is neither known nor remembered.
 //
 // Thread-safe. Remembering keeps no memory alive.
 class RememberedStatistics {
@@ -84,6 +86,20 @@ class RememberedStatistics {
   // sets those of its argument. An answer that proves wrong is reported to `session`, once.
   Place Read(const Memory& memory, const stats::TensorView& view, core::Session& session, core::Leaf& leaf,
              absl::FunctionRef<void(core::Leaf&)> measure);
+
+  // Memory that is read ahead: all of it is one tensor, which surely is private.
+  struct Ahead {
+    Memory memory;
+    std::shared_ptr<const MemoryOwner> owner;  // its answers to MemoryOwner's questions come from any thread
+  };
+  // Reads memory that was not asked for yet, on a thread that is not the caller's of Read. It takes no reference: the
+  // program may write or free the memory meanwhile, and then nothing is remembered. `view`: of plain floats, all of the
+  // memory. `room`: as FleetingMemory has it. `goes_on` is asked every so often whether to read on. `measure` sets the
+  // numbers of its leaf, of its view. False: nothing is remembered, mostly as it was asked for before. One thread at a
+  // time.
+  bool ReadAhead(const Ahead& ahead, const stats::TensorView& view, std::span<std::byte> room,
+                 absl::FunctionRef<bool()> goes_on,
+                 absl::FunctionRef<void(const stats::TensorView&, core::Leaf&)> measure);
 
   // The steps of Read. Looks up `view`, which lies in `memory`; where it is known, sets the numbers of `leaf`. Call
   // this before reading the memory: if it is to be remembered, it is armed here.
@@ -139,6 +155,12 @@ class RememberedStatistics {
   // The region that gave `place`; null where it was written since, or is gone.
   Region* Find(const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static Entry* FindEntry(Region& region, const stats::TensorView& view);
+  static void AddEntry(Region& region, const stats::TensorView& view, const core::Leaf& numbers);
+  // False: it was asked for before, or it is gone.
+  bool BeginAhead(const Ahead& ahead);
+  // Remembers what was read. False: it was asked for meanwhile, or it is gone.
+  bool EndAhead(const Ahead& ahead, const stats::TensorView& view, const stats::WriteWatch::Range& range,
+                const core::Leaf& numbers);
   void Forget(Seen& seen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool IsGone(const Seen& seen) { return seen.owner != nullptr && seen.owner->expired(); }
   // Lets go of a few owners that are gone: a freed storage's object, kept for our reference to it, would otherwise
@@ -147,6 +169,8 @@ class RememberedStatistics {
   // It is not armed for a while, each time twice as long.
   void Rest(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Arm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is armed there is of memory that was freed and came back.
+  void DisarmWithin(std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Disarm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const stats::WriteWatch> watch_;
@@ -160,6 +184,8 @@ class RememberedStatistics {
   std::vector<const void*> young_ ABSL_GUARDED_BY(mu_);             // seen in this step for the first time
   size_t next_young_ ABSL_GUARDED_BY(mu_) = 0;                      // to be looked at by ForgetDead
   std::map<const std::byte*, Region*> armed_ ABSL_GUARDED_BY(mu_);  // by where they begin; no two overlap
+  std::span<const std::byte> ahead_ ABSL_GUARDED_BY(mu_);           // is read ahead now; nobody else arms it
+  std::atomic<bool> ahead_is_wanted_{false};                        // nobody has asked for it since
 };
 
 // Whether two leaves hold the same numbers, bit for bit.

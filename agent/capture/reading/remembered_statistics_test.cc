@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
+
+#include "agent/stats/fleeting_memory.h"
 
 namespace msprobe::capture {
 namespace {
@@ -47,6 +51,24 @@ class RememberedStatisticsTest : public testing::Test {
     return false;
   }
 
+  // Reads all elements ahead, as if `maximum` were theirs. `meanwhile` happens when most of them are read.
+  void ReadAhead(double maximum, absl::FunctionRef<void()> meanwhile) {
+    const int64_t sizes[] = {static_cast<int64_t>(elements_.size())}, strides[] = {1};
+    const stats::TensorView view{
+        .data = elements_.data(), .dtype = stats::DType::kFloat32, .sizes = sizes, .strides = strides};
+    std::vector<std::byte> room(4096);
+    const auto goes_on = [] { return true; };
+    remembered_->ReadAhead({.memory = MemoryOf(), .owner = owner_}, view, room, goes_on,
+                           [&](const stats::TensorView& copied, core::Leaf& numbers) {
+                             const auto* at = static_cast<const std::byte*>(copied.data);
+                             for (size_t done = 0; done < 4 * elements_.size(); done += room.size()) {
+                               if (done + room.size() >= 4 * elements_.size()) meanwhile();
+                               copied.fleeting->At(at + done, room.size());
+                             }
+                             numbers.max = maximum;
+                           });
+  }
+
   static inline std::shared_ptr<Owner> owner_;
   std::vector<float> elements_ = std::vector<float>(size_t{1} << 18);
   std::shared_ptr<const stats::WriteWatch> watch_;
@@ -77,6 +99,35 @@ TEST_F(RememberedStatisticsTest, WhatIsAboutToChangeIsNot) {
   Memory memory = MemoryOf();
   memory.changes = true;
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(Known(memory));
+}
+
+TEST_F(RememberedStatisticsTest, WhatIsReadAheadIsKnownAtItsFirstCall) {
+  ReadAhead(3, [] {});
+  EXPECT_TRUE(Known(MemoryOf(), 3));
+  elements_[7] = 1;
+  EXPECT_FALSE(Known(MemoryOf())) << "written since";
+}
+
+TEST_F(RememberedStatisticsTest, WhatIsWrittenWhileItIsReadAheadIsReadByItsCall) {
+  for (const size_t at : {size_t{0}, size_t{5000}, elements_.size() - 1}) {
+    remembered_ = std::make_unique<RememberedStatistics>(watch_);
+    ReadAhead(3, [&] { elements_[at] += 1; });
+    EXPECT_FALSE(Known(MemoryOf())) << at;
+  }
+}
+
+TEST_F(RememberedStatisticsTest, WhatIsAskedForWhileItIsReadAheadIsRememberedFromItsNextCall) {
+  ReadAhead(3, [&] { EXPECT_FALSE(Known(MemoryOf(), 2)); });
+  EXPECT_FALSE(Known(MemoryOf(), 2)) << "what was read ahead does not count";
+  EXPECT_TRUE(Known(MemoryOf(), 2));
+  ReadAhead(3, [] {});
+  EXPECT_TRUE(Known(MemoryOf(), 2)) << "nor after it was asked for";
+}
+
+TEST_F(RememberedStatisticsTest, WhatIsFreedWhileItIsReadAheadIsForgotten) {
+  ReadAhead(3, [&] { owner_->gone = true; });
+  owner_ = std::make_shared<Owner>();
+  EXPECT_FALSE(Known(MemoryOf(), 2));
 }
 
 TEST_F(RememberedStatisticsTest, WhatSurelyIsPrivateIsNotAskedOf) {

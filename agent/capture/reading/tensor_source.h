@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,10 @@ class TensorSource {
   // reading without numbers. What comes from a device gives a leaf that is pending. save: also keep the bytes. memory:
   // which part to read, and how.
   virtual TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) = 0;
+
+  // Parameters of a model whose capture begins, in the order of their calls as far as that is known. The source may
+  // make their numbers before they are captured.
+  virtual void Expect(std::span<const TensorRef> /*parameters*/) {}
 
   // The values of all elements, or of `most` of them in pieces that lie evenly over the tensor: of tensors of one size
   // the same ones. Empty: its memory is no host's, is not dense, or holds no numbers.

@@ -48,10 +48,57 @@ def test_restore_leaves_nothing_behind():
     before = [(getattr(F, name), getattr(getattr(F, name), "__code__", None)) for name in names]
     tensor_before = dict(vars(torch.Tensor))
     made = Interception()
+    made.prepare()
+    assert [(getattr(F, name), getattr(getattr(F, name), "__code__", None)) for name in names] == before
+    assert dict(vars(torch.Tensor)) == tensor_before
     made.install(with_apis=True)
     made.restore()
     assert [(getattr(F, name), getattr(getattr(F, name), "__code__", None)) for name in names] == before
     assert dict(vars(torch.Tensor)) == tensor_before
+
+
+def test_what_is_replaced_between_preparing_and_installing_is_intercepted(monkeypatch):
+    made = Interception()
+    made.prepare()
+
+    def relu(x):
+        return x + 7
+
+    old, plain = F.relu.__code__, relu.__code__
+    monkeypatch.setattr(F, "relu", relu)
+    made.install(with_apis=True)
+    try:
+        assert relu.__code__ is not plain
+        assert F.relu(torch.zeros(1)).item() == 7
+    finally:
+        made.restore()
+    assert relu.__code__ is plain
+    monkeypatch.undo()
+    assert F.relu.__code__ is old
+
+
+def test_what_has_no_hash_may_stand_in_the_place_of_a_listed_function(monkeypatch):
+    class Add:
+        def __eq__(self, other):
+            raise AssertionError("it is compared")
+
+        def __call__(self, x, y):
+            return early_bound_add(x, y) + 7
+
+    made = Interception()
+    made.prepare()
+    monkeypatch.setattr(torch, "add", Add())
+    x, y = torch.zeros(1), torch.ones(1)
+    for _ in range(2):
+        made.install(with_apis=True)
+        try:
+            assert torch.add(x, y).item() == 8
+            assert torch.sub(y, x).item() == 1
+        finally:
+            made.restore()
+    monkeypatch.undo()
+    assert torch.add is early_bound_add
+    assert torch.add(x, y).item() == 1
 
 
 def test_code_swap_keeps_closures_and_defaults():

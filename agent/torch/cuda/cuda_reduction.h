@@ -23,7 +23,7 @@ inline constexpr int64_t kRowBytes = 64;
 #else
 #define MSPROBE_DEVICE
 #endif
-#ifdef __clang__
+#if defined(__clang__) || defined(__aarch64__)
 using NativeHalf = __fp16;
 #else
 using NativeHalf = _Float16;

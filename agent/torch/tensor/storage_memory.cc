@@ -43,11 +43,13 @@ RememberedStatistics::Memory MemoryOf(const at::Tensor& tensor) {
     return {};
   }
   const bool requires_grad = tensor.requires_grad();
+  const bool is_leaf = tensor.is_leaf();
+  const bool has_gradient = requires_grad && is_leaf && tensor.unsafeGetTensorImpl()->grad().defined();
   return {.id = storage,
           .bytes = {static_cast<const std::byte*>(storage->data()), storage->nbytes()},
           .is_private = true,
-          .lasts = requires_grad && tensor.is_leaf(),
-          .changes = requires_grad && at::GradMode::is_enabled(),
+          .lasts = requires_grad && is_leaf,
+          .changes = has_gradient || (requires_grad && at::GradMode::is_enabled()),
           .owner_of = OwnerOf};
 }
 

@@ -7,7 +7,7 @@
 namespace msprobe::capture {
 
 // What torch knows of a host tensor's memory: that of its storage, if torch's own allocator gave it. A leaf that
-// requires grad lasts. In grad mode it is about to change, by an optimizer.
+// requires grad lasts. In grad mode, or while it has a gradient, it is about to change, by an optimizer.
 RememberedStatistics::Memory MemoryOf(const at::Tensor& tensor);
 
 }  // namespace msprobe::capture

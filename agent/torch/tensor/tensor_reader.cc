@@ -7,9 +7,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "agent/capture/reading/tensor_sample.h"
 #include "agent/stats/signs.h"
+#include "agent/stats/statistics.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/device/device_signs.h"
 #include "agent/torch/device/device_text.h"
@@ -53,6 +56,31 @@ bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, st
   }
   const auto item = static_cast<int64_t>(impl->itemsize());
   return low >= 0 && (high + 1) * item <= static_cast<int64_t>(impl->storage().nbytes());
+}
+
+// A tensor that may be read ahead.
+std::optional<AheadReader::Tensor> AheadOf(const at::Tensor& tensor, const MemoryReader& memory) {
+  if (!tensor.device().is_cpu() || !HasReadableMemory(tensor) || tensor.is_nested() || tensor.is_conj()) return {};
+  const RememberedStatistics::Memory lies_in = MemoryOf(tensor);
+  const auto dtype = static_cast<DType>(WireDType(tensor.scalar_type()));
+  AheadReader::Tensor expected{.ahead = {.memory = lies_in, .owner = nullptr},
+                               .data = lies_in.bytes.data(),
+                               .dtype = dtype,
+                               .sizes = {tensor.sizes().begin(), tensor.sizes().end()},
+                               .strides = {tensor.strides().begin(), tensor.strides().end()},
+                               .mode = memory.mode(),
+                               .is_wide = memory.KeepsDoubles(static_cast<uint8_t>(dtype))};
+  const stats::TensorView view{.data = expected.data,
+                               .dtype = dtype,
+                               .sizes = expected.sizes,
+                               .strides = expected.strides,
+                               .negative = tensor.is_neg()};
+  if (lies_in.id == nullptr || !lies_in.is_private || lies_in.changes || lies_in.owner_of == nullptr ||
+      tensor.storage_offset() != 0 || tensor.nbytes() != lies_in.bytes.size() || !stats::HasPlainFloats(view)) {
+    return {};
+  }
+  expected.ahead.owner = lies_in.owner_of(lies_in.id);
+  return expected;
 }
 
 std::string DeviceName(const at::Tensor& tensor) {
@@ -162,7 +190,8 @@ uint8_t WireDType(c10::ScalarType type) {
 
 TensorReader::TensorReader(core::Reuse reuse)
     : remembered_(
-          std::make_unique<RememberedStatistics>(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
+          std::make_unique<RememberedStatistics>(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())),
+      ahead_(remembered_.get()) {}
 
 FreshReadings& TensorReader::fresh() const {
   std::call_once(fresh_made_, [this] { fresh_ = std::make_unique<FreshReadings>(); });
@@ -300,8 +329,44 @@ RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, cons
     reading.spread = memory.Measure(view, leaf);
     return {};
   }
-  return remembered_->Read(MemoryOf(tensor), view, memory.session(), leaf,
-                           [&](core::Leaf& read) { memory.Measure(view, read); });
+  const RememberedStatistics::Place place = remembered_->Read(MemoryOf(tensor), view, memory.session(), leaf,
+                                                              [&](core::Leaf& read) { memory.Measure(view, read); });
+  if (expects_.load(std::memory_order_relaxed)) ReadOthersAhead(tensor, memory);
+  return place;
+}
+
+void TensorReader::Expect(const at::Tensor& parameter) const {
+  const absl::MutexLock lock(&mu_);
+  expected_.emplace_back(parameter.getIntrusivePtr());
+  expects_.store(true, std::memory_order_relaxed);
+}
+
+void TensorReader::ReadOthersAhead(const at::Tensor& first, const MemoryReader& memory) const {
+  std::vector<WeakTensor> expected;
+  {
+    const absl::MutexLock lock(&mu_);
+    const bool is_expected = std::any_of(expected_.begin(), expected_.end(), [&](const WeakTensor& each) {
+      return each._unsafe_get_target() == first.unsafeGetTensorImpl();
+    });
+    if (!is_expected) return;
+    expected.swap(expected_);
+    expects_.store(false, std::memory_order_relaxed);
+  }
+  core::PooledDeque<AheadReader::Tensor> others;
+  for (const WeakTensor& each : expected) {
+    const at::Tensor tensor(each.lock());
+    if (!memory.reads_ahead() || !tensor.defined() || tensor.is_same(first)) continue;
+    if (std::optional<AheadReader::Tensor> other = AheadOf(tensor, memory)) others.push_back(*std::move(other));
+  }
+  ahead_.Read(std::move(others));
+}
+
+void TensorReader::EndStep() const {
+  remembered_->EndStep();
+  ahead_.Forget();
+  const absl::MutexLock lock(&mu_);
+  expected_.clear();
+  expects_.store(false, std::memory_order_relaxed);
 }
 
 std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistics::Place& place,

@@ -2,11 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/capture/reading/ahead_reader.h"
 #include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/remembered_statistics.h"
@@ -31,6 +35,10 @@ class TensorReader {
   // save: also keep the bytes. memory: which part is read, and how.
   TensorReading Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const;
 
+  // A parameter of a model whose capture begins. When the first of those is captured, another thread begins to read the
+  // others (AheadReader). Until then it is not known whether an optimizer is about to write them.
+  void Expect(const at::Tensor& parameter) const;
+
   // As TensorSource::Sample.
   std::vector<double> Sample(const at::Tensor& tensor, size_t most) const;
 
@@ -40,7 +48,7 @@ class TensorReader {
                                const MemoryReader& memory) const;
 
   // The step has ended: what outlives it may be remembered.
-  void EndStep() const { remembered_->EndStep(); }
+  void EndStep() const;
   RememberedStatistics::Counts remembered() const { return remembered_->counts(); }
 
  private:
@@ -50,13 +58,21 @@ class TensorReader {
   // The numbers of host memory, read or remembered.
   RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
                                       const MemoryReader& memory, TensorReading& reading) const;
+  // Where this is the first captured tensor of those that are expected, the others are read ahead.
+  void ReadOthersAhead(const at::Tensor& first, const MemoryReader& memory) const;
   std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place, const stats::TensorView& view,
                                            const MemoryReader& memory) const;
 
   // Of a replay, made at its first tensor.
   FreshReadings& fresh() const;
 
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
   const std::unique_ptr<RememberedStatistics> remembered_;
+  mutable AheadReader ahead_;
+  mutable std::atomic<bool> expects_{false};
+  mutable absl::Mutex mu_;
+  mutable std::vector<WeakTensor> expected_ ABSL_GUARDED_BY(mu_);
   mutable std::once_flag fresh_made_;
   mutable std::unique_ptr<FreshReadings> fresh_;
 };

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import sys
 import threading
 import types
@@ -54,7 +55,11 @@ class Interception:
         self._apis: list[Swap] = []
         self._modules: list[CodeSwap] = []
         self._readers: list[CodeSwap] = []
-        self._prepared_apis = False
+        self._made_of: list[Any] = []  # _apis: the functions
+        self._apis_are_final = False
+        self._recorded_api = functools.cache(lambda function, api: recorded(function, "api", api=api))
+        self._prepared_method = _once(_agent.prepare_method)
+        self._stand_in = _once(_agent.stand_in)
         self._operators: list[CodeSwap] = []  # of torch.ops
         self._namespaces: frozenset[str] = frozenset()
         self._unlisted: list[Swap] = []
@@ -63,6 +68,13 @@ class Interception:
         self.set_phase: Callable[[str], None] = lambda phase: None
         self._lock = threading.RLock()
         self._set_aside: list[int] = []  # by calls of these threads
+
+    def prepare(self) -> None:
+        """Makes what the first install() with API calls takes its time for. Nothing is put in."""
+        with self._lock:
+            self._prepare_readers()
+            self._prepare_modules()
+            self._prepare_apis()
 
     def install(
         self, with_apis: bool | None = None, namespaces: Sequence[str] | None = None, everything: bool | None = None
@@ -129,7 +141,9 @@ class Interception:
         if self._wanted:
             self._in += self._prepare_modules()
         if self._wanted and self._with_apis:
-            self._prepare_apis()
+            if not self._apis_are_final:
+                self._apis_are_final = True
+                self._prepare_apis()
             self._in += [*self._apis, *self._prepare_operators(), *self._prepare_unlisted()]
             _agent.install_methods()
         for swap in self._in:
@@ -214,32 +228,31 @@ class Interception:
         return self._unlisted
 
     def _prepare_apis(self) -> None:
-        if self._prepared_apis:
+        listed = list(functions_of(listed_names()))
+        made_of = [*(function for *_, function in listed), *vars(torch.Tensor).values()]
+        if len(made_of) == len(self._made_of) and all(map(operator.is_, made_of, self._made_of)):
             return
-        self._prepared_apis = True
-        sections = read_names((Path(__file__).parent / "api_names.txt").read_text(encoding="utf-8"))
-        risks = risk_levels(sections)
+        self._made_of = made_of
+        self._apis = []
         seen: dict[int, str] = {}
-        for prefix, owner, name, function in functions_of(sections):
-            last = name.rsplit(".", 1)[-1]
+        for prefix, (owner, last), function, api in described(listed):
             if id(function) in seen and seen[id(function)] == prefix:
                 continue
-            api = make_api(f"{prefix}.{last}", risks.get(name, risks.get(last, "FOCUS")))
             if id(function) in seen:
-                stand_in = _agent.stand_in(function, api)
+                stand_in = self._stand_in(function, api)
                 if stand_in is not None and prefix == "Torch":
                     self._apis.append(AttributeSwap(owner, last, stand_in))
                 continue
             if isinstance(function, types.FunctionType):
-                self._apis.append(recorded(function, "api", api=api))
+                self._apis.append(self._recorded_api(function, api))
             elif isinstance(
                 function, types.WrapperDescriptorType
             ):  # a slot, such as __setitem__, has no definition to swap
                 self._apis.append(AttributeSwap(owner, last, _agent.intercept(function, "api", api=api)))
-            elif not _agent.prepare_method(function, api):
+            elif not self._prepared_method(function, api):
                 continue
             seen[id(function)] = prefix
-        self._apis += self._unlisted_names(set(sections["Tensor torch.Tensor"]), seen)
+        self._apis += self._unlisted_names(set(listed_names()["Tensor torch.Tensor"]), seen)
         if (work := getattr(torch.distributed, "Work", None)) is not None:
             self._apis.append(AttributeSwap(work, "wait", _agent.intercept(work.wait, "wait")))
         self._apis += self._optimizer_steps()
@@ -261,6 +274,34 @@ class Interception:
             elif (method := _agent.plain_method(function)) is not None:
                 plain.append(AttributeSwap(torch.Tensor, name, method))
         return plain
+
+
+def _once(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What `make` gave for a function and a description when it was first asked: it must not be asked twice, and a
+    function need not have a hash."""
+    made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def of(function: Any, api: Any) -> Any:
+        key = id(function), id(api)
+        if key not in made:
+            made[key] = make(function, api), function, api
+        return made[key][0]
+
+    return of
+
+
+@functools.cache
+def listed_names() -> dict[str, list[str]]:
+    """The sections of api_names.txt."""
+    return read_names((Path(__file__).parent / "api_names.txt").read_text(encoding="utf-8"))
+
+
+def described(listed: list[tuple[str, Any, str, Any]]) -> Iterator[tuple[str, tuple[Any, str], Any, Any]]:
+    """(prefix, (owner, attribute), function, its description) of what functions_of found of the listed names."""
+    risks = risk_levels(listed_names())
+    for prefix, owner, name, function in listed:
+        last = name.rsplit(".", 1)[-1]
+        yield prefix, (owner, last), function, make_api(f"{prefix}.{last}", risks.get(name, risks.get(last, "FOCUS")))
 
 
 def functions_of(sections: dict[str, list[str]]) -> Iterator[tuple[str, Any, str, Any]]:
