@@ -449,7 +449,7 @@ class Client:
     ) -> Iterator[Divergence | UnpairedStep]:
         """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
 
-        The arguments are those of compare; of the options, matching and mapping are not for this question.
+        The arguments are those of compare; of the options, matching is not for this question.
         ignore_missing passes over operations that one side lacks. With golden_step_offset, step N of the target is held
         against step N + golden_step_offset of the golden side.
         """

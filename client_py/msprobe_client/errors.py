@@ -46,5 +46,9 @@ class MissingShardsWarning(UserWarning):
         self.shards = shards
 
 
+class ServerGoneWarning(UserWarning):
+    """A server whose answer is followed went away. It is waited for."""
+
+
 class DataError(MsprobeError):
     """Files or answers do not have the form they must have; nothing was taken from them."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client.decode import rank, rank_message
-from msprobe_client.errors import InvalidArgument
-from msprobe_client.given_file import yaml_of
+from msprobe_client.errors import ServerGoneWarning, ServerUnavailable
 from msprobe_client.model import Rank
 from msprobe_client.proto import monitor_pb2, monitor_pb2_grpc
 
 if TYPE_CHECKING:
-    import os
-
     import grpc
 
     from msprobe_client.background_call import Pending, Stream
+
+
+_PAUSE_SECONDS = 1.0  # between two looks for a server that went away
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,29 @@ class Monitor:
             yield _series(part)
 
     def alarms(self, run: str, *, follow: bool = False) -> Iterator[Alarm]:
-        """By number. follow: as they are raised or change, until none of the run's sessions is open."""
-        request = monitor_pb2.ListAlarmsRequest(run=run, follow=follow)
-        for message in self._items(lambda: self._stub.ListAlarms(request)):
-            yield _alarm(message)
+        """By number. follow: as they are raised or change, until none of the run's sessions is open. A server that goes
+        away meanwhile is waited for (ServerGoneWarning), and what it told before is not told again."""
+        request = monitor_pb2.ListAlarmsRequest(run=run)
+        told: dict[int, bytes] = {}
+        waits = False
+        while True:
+            try:
+                for message in self._items(lambda: self._stub.ListAlarms(request)):
+                    waits = False
+                    said = message.SerializeToString(deterministic=True)  # equal with NaN too
+                    if told.get(message.number) != said:
+                        told[message.number] = said
+                        yield _alarm(message)
+                if request.follow or not follow:
+                    return
+                request.follow = True  # it answered: from now on it is waited for
+            except ServerUnavailable as error:
+                if not request.follow:
+                    raise
+                if not waits:
+                    warnings.warn(ServerGoneWarning(f"{error}; waiting for it"), stacklevel=2)
+                waits = True
+                time.sleep(_PAUSE_SECONDS)
 
     def rules(self, run: str) -> monitor_pb2.RuleSet:
         """The rules that watch the run now."""
@@ -124,42 +145,6 @@ class Monitor:
         request = monitor_pb2.SetRulesRequest(run=run, rules=rules)
         found: monitor_pb2.RuleSet = self._result(lambda: self._stub.SetRules.future(request))
         return found
-
-
-def read_rules(path: str | os.PathLike[str]) -> monitor_pb2.RuleSet:
-    """A file of rules, YAML or JSON (docs/monitoring.md)."""
-    from google.protobuf import json_format
-
-    found = yaml_of(path)
-    if not isinstance(found, dict) or set(found) != {"rules"}:
-        raise InvalidArgument(f"{path} has no list of rules; it should begin with 'rules:'")
-    for rule in found["rules"] if isinstance(found["rules"], list) else ():
-        if isinstance(rule, dict):  # a kind without parameters is written "not_finite:"
-            rule.update({key: {} for key, value in rule.items() if value is None})
-    try:
-        return json_format.ParseDict(found, monitor_pb2.RuleSet())
-    except json_format.ParseError as error:
-        raise InvalidArgument(f"{path}: {error}") from None
-
-
-def rules_text(rules: monitor_pb2.RuleSet) -> str:
-    """The YAML that read_rules reads."""
-    import yaml
-    from google.protobuf import json_format
-
-    found = json_format.MessageToDict(rules, preserving_proto_field_name=True)
-    return str(yaml.safe_dump(found or {"rules": []}, sort_keys=False))
-
-
-def rule_rows(rules: monitor_pb2.RuleSet) -> list[dict[str, str]]:
-    """Name, kind, series and parameters of each; empty: the default of the kind."""
-    rows = []
-    for rule in rules.rules:
-        kind = rule.WhichOneof("kind") or ""
-        given = ((field.name, value) for field, value in getattr(rule, kind).ListFields()) if kind else ()
-        parameters = ", ".join(f"{name}: {value if isinstance(value, str) else f'{value:g}'}" for name, value in given)
-        rows.append({"name": rule.name, "kind": kind, "series": rule.series, "parameters": parameters})
-    return rows
 
 
 def _series(message: monitor_pb2.Series) -> ScalarSeries:

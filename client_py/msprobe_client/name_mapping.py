@@ -38,10 +38,10 @@ def mapping(
     api: PathLike | bool | None = None,
     layer: PathLike | None = None,
 ) -> analysis_pb2.NameMapping:
-    """The content of the files. cell, api: True is the option without a file. At most one of the four."""
+    """The content of the files. cell, api: True is the option without a file. One of the four, or cell and api."""
     given = [name for name, value in (("data", data), ("cell", cell), ("api", api), ("layer", layer)) if value]
-    if len(given) > 1:
-        raise InvalidArgument(f"{' and '.join(given)} mapping at once are not possible; give one of them")
+    if len(given) > 1 and given != ["cell", "api"]:
+        raise InvalidArgument(f"{' and '.join(given)} mapping at once are not possible; only cell and api go together")
     made = analysis_pb2.NameMapping(cells=bool(cell), apis=bool(api))
     if data:
         made.rows.extend(_names(mapping_of(data), data))

@@ -63,9 +63,9 @@ absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message) {
   for (const v1::NameMapping::Layer& layer : message.layers()) {
     mapping.layers.emplace_back(layer.class_name(), names(layer.names()));
   }
-  const int kinds = !mapping.rows.empty() + mapping.cells + mapping.apis + !mapping.layers.empty();
+  const int kinds = !mapping.rows.empty() + (mapping.cells || mapping.apis) + !mapping.layers.empty();
   if (kinds > 1) {
-    return absl::InvalidArgumentError("mapping: give one of rows, cells, apis and layers");
+    return absl::InvalidArgumentError("mapping: give rows, or layers, or cells and apis");
   }
   return mapping;
 }

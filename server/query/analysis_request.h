@@ -27,7 +27,7 @@ v1::CompareOptions OptionsIn(const Request& request) {
 }
 
 // `name_glob`: shell pattern over full names of records; empty: all.
-// InvalidArgument: a negative tolerance, a dtype that does not exist, more than one of rows, cells, apis and layers.
+// InvalidArgument: a negative tolerance, a dtype that does not exist, rows, layers, or cells and apis together.
 absl::StatusOr<CompareOptions> CompareOptionsOf(const v1::CompareOptions& message, const std::string& name_glob);
 
 }  // namespace msprobe::server

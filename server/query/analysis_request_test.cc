@@ -59,7 +59,9 @@ TEST(CompareOptionsOf, SaysWhatIsWrong) {
   v1::CompareOptions both;
   both.mutable_mapping()->set_cells(true);
   both.mutable_mapping()->set_apis(true);
-  EXPECT_TRUE(absl::IsInvalidArgument(CompareOptionsOf(both, "").status()));
+  EXPECT_TRUE(CompareOptionsOf(both, "").ok());
+  both.mutable_mapping()->add_rows();
+  EXPECT_THAT(std::string(CompareOptionsOf(both, "").status().message()), HasSubstr("give rows, or layers"));
 }
 
 TEST(CompareOptionsOf, WantsTheRecordsThatTheGlobTakes) {

@@ -1,9 +1,12 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "server/analysis/compare/name_mapping.h"
 #include "server/analysis/compare/place_pairs.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
@@ -41,8 +44,14 @@ void Shorten(v1::Record& record, size_t limit) {
   record.mutable_stack()->DeleteSubrange(frames, record.stack_size() - frames);
 }
 
-// The request for the same step of the golden run, of the rank that comparisons pair with the one asked for.
-absl::Status TurnToGolden(const WebContext& context, const std::string& golden, v1::ReadRecordsRequest& request) {
+// A step of a run and of its golden run.
+struct Beside {
+  OpenedSource target;
+  OpenedSource golden;
+  PlacePair pair;  // of the rank that comparisons pair with the one asked for
+};
+absl::StatusOr<Beside> OpenBeside(const WebContext& context, const std::string& golden,
+                                  const v1::ReadRecordsRequest& request) {
   v1::Source ours, theirs;
   ours.set_run(request.run());
   theirs.set_run(golden);
@@ -61,9 +70,23 @@ absl::Status TurnToGolden(const WebContext& context, const std::string& golden, 
   if (pair == pairs->end()) {
     return absl::NotFoundError(Cat(golden, " has no ", RankName(request.rank()), " at step ", request.step()));
   }
-  request.set_run(golden);
-  *request.mutable_rank() = RankOfPlace(pair->golden);
-  return absl::OkStatus();
+  return Beside{*std::move(target), *std::move(beside), *pair};
+}
+
+// What the golden run calls a record, where it is of another framework. Empty: it has none.
+absl::StatusOr<std::string> PartnerOf(const Beside& beside, const std::string& name) {
+  constexpr DumpReading kNames{.stacks = false, .construct = false};
+  auto steps = ReadPair(beside.target, beside.golden, beside.pair, kNames, kNames);
+  if (!steps.ok()) return steps.status();
+  const StepTable& target = steps->target->table();
+  const StepTable& golden = steps->golden->table();
+  if (!AcrossFrameworks(target, golden)) return std::string();
+  const std::vector<int32_t> partners = EntriesByMapping(target, golden, MappingFor({}, target, golden));
+  for (size_t i = 0; i < partners.size(); ++i) {
+    if (target.entries[i].name != name || partners[i] < 0) continue;
+    return std::string(golden.entries[static_cast<size_t>(partners[i])].name);
+  }
+  return std::string();
 }
 
 }  // namespace
@@ -89,14 +112,19 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
   *request.mutable_rank() = *rank;
   request.set_name_glob(LiteralPattern(*name));
   request.set_with_stack(true);
+  std::optional<Beside> beside;
   if (*golden_side) {
-    if (absl::Status status = TurnToGolden(context, query.Text("golden"), request); !status.ok()) return status;
+    auto opened = OpenBeside(context, query.Text("golden"), request);
+    if (!opened.ok()) return opened.status();
+    beside.emplace(*std::move(opened));
+    request.set_run(query.Text("golden"));
+    *request.mutable_rank() = RankOfPlace(beside->pair.golden);
   }
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   json.StartArray();
   size_t records = 0, bytes = 0;
-  absl::Status status = ReadRecords(context.query, request, [&](const v1::Record& found) {
+  const auto write = [&](const v1::Record& found) {
     v1::Record record = found;
     if (*limit > 0) Shorten(record, *limit);
     std::string text;
@@ -105,7 +133,16 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
     bytes += text.size();
     ++records;
     return true;
-  });
+  };
+  absl::Status status = ReadRecords(context.query, request, write);
+  if (status.ok() && beside && records == 0) {
+    auto partner = PartnerOf(*beside, *name);
+    if (!partner.ok()) return partner.status();
+    if (!partner->empty()) {
+      request.set_name_glob(LiteralPattern(*partner));
+      status = ReadRecords(context.query, request, write);
+    }
+  }
   json.EndArray();
   return status;
 }

@@ -232,7 +232,10 @@ void ModelGraph::Compare(const StepTable& target, ModelGraph& ours, const StepTa
   theirs.AddVerdicts(golden, golden_rows);
   ours.SetFirst(first);
   theirs.SetFirst(golden_first);
-  const GraphMatch match = MatchNodes(ours.graph(), theirs.graph());
+  const GraphMatch match = AcrossFrameworks(target, golden)
+                               ? MatchNodesByEntries(ours.graph(), theirs.graph(),
+                                                     EntriesByMapping(target, golden, MappingFor({}, target, golden)))
+                               : MatchNodes(ours.graph(), theirs.graph());
   for (size_t i = 0; i < ours.facts_.size(); ++i) ours.facts_[i].partner = match.golden_of[i];
   for (size_t i = 0; i < theirs.facts_.size(); ++i) theirs.facts_[i].partner = match.target_of[i];
 }

@@ -66,6 +66,9 @@ SHOWN_BY = {
     "two-passes": ["integration/test_newcomers.py::test_two_passes_over_one_forward_are_both_kept"],
     "inside-transforms": ["integration/test_newcomers.py::test_inside_vmap_a_record_says_why_it_has_no_numbers"],
     "log-lines": ["integration/test_newcomers.py::test_a_step_says_one_line_and_that_at_its_end"],
+    "shared-files": [
+        "integration/test_remembered.py::test_a_saved_tensor_that_stays_as_it_was_is_one_file_of_all_steps"
+    ],
     "empty-step": ["integration/test_defects.py::test_a_step_without_a_record_ends_at_once"],
     "half-precision-statistics": [
         "interop/test_parity.py::test_half_precision_may_not_be_farther_from_the_truth",
@@ -129,6 +132,7 @@ SHOWN_BY = {
     "unset-memory": ["interop/test_families.py::test_same_dump"],
     "changed-in-place": ["interop/test_nets.py::test_same_dump"],
     "gradient-stops": ["interop/test_nets.py::test_a_module_that_no_gradient_reaches_ends_with_its_last_node"],
+    "deep-stacks": ["integration/test_memory_held.py::test_the_ceiling_holds_the_stacks_of_calls_that_nest_deeply"],
     "stack-frames": ["interop/test_side_by_side.py::test_same_dump"],
     "token-range": ["integration/test_config.py::test_token_range_is_that_of_mindstudio"],
     "bench-path": ["integration/test_config.py::test_bench_path_keeps_what_mindstudio_keeps"],
@@ -156,6 +160,19 @@ SHOWN_BY = {
         "interop/test_train_infer.py::test_rows_whose_orders_contradict_each_other_are_in_the_training_sides",
     ],
     "training-checksums": ["interop/test_train_infer.py::test_checksums_are_refused_in_one_line"],
+    "frameworks-grad": ["interop/test_compare_mapping.py::test_the_table_is_the_same_cell_for_cell"],
+    "frameworks-dtype": ["interop/test_compare_mapping.py::test_the_table_is_the_same_cell_for_cell"],
+    "frameworks-classes": ["interop/test_compare_mapping.py::test_the_table_is_the_same_cell_for_cell"],
+    "frameworks-unasked": [
+        "mindspore/test_across_frameworks.py::test_a_table_of_mindstudio_probe_condemns_only_what_differs",
+    ],
+    "frameworks-swapped": [
+        "mindspore/test_across_frameworks.py::test_what_has_a_counterpart_has_its_partner_and_agrees",
+    ],
+    "mapped-backward": ["interop/test_compare_mapping.py::test_the_table_is_the_same_cell_for_cell"],
+    "mapped-together": [
+        "mindspore/test_across_frameworks.py::test_a_table_of_mindstudio_probe_condemns_only_what_differs",
+    ],
     "layer-mapping": ["interop/test_compare_differences.py::test_a_layer_mapping_is_applied_to_pytorch"],
     "overflow-of-weights": [
         "interop/test_compare_differences.py::test_overflow_check_lists_weights_and_inputs_that_nobody_made",
@@ -254,6 +271,7 @@ SHOWN_BY = {
     "graph-infinities": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
     "graph-language": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
     "graph-orphans": ["interop/test_graph_databases.py::test_calls_without_their_parents_are_shown"],
+    "graph-frameworks": ["mindspore/test_across_frameworks.py::test_trends_and_graphs_of_both_belong_together"],
     "graph-mapping": ["interop/test_graph_databases.py::test_what_cannot_be_shown_is_refused"],
     "graph-merged-tensors": ["interop/test_graph_databases.py::test_what_cannot_be_shown_is_refused"],
     "graph-vpp": ["interop/test_graph_databases.py::test_what_is_outside_of_layers_stays"],

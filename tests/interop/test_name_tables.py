@@ -84,7 +84,7 @@ def test_no_name_has_two_levels(ours):
 def test_the_pairs_of_mindspore_and_pytorch_are_theirs(theirs):
     source = MINDSPORE_NAMES.read_text()
     functional = re.findall(r'"(\w+)"', re.search(r"kTorch\[\] = \{(.*?)\};", source, re.DOTALL)[1])
-    others = re.findall(r'\{"([\w.]+)", "([\w.]+)"\}', source)
+    others = re.findall(r'\{"(\w+\.\w+)", "(\w+\.\w+)"\}', source)
     assert functional == sorted(functional), "it is searched by halves"
     pairs = {f"Functional.{name}": f"Torch.{name}" for name in functional} | dict(others)
     assert len(pairs) == len(functional) + len(others)

@@ -21,7 +21,7 @@ from msprobe_client import __version__, examples
 from msprobe_client.access import Access
 from msprobe_client.commands.mixins import expanded
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
-from msprobe_client.errors import MissingShardsWarning, MsprobeError
+from msprobe_client.errors import MissingShardsWarning, MsprobeError, ServerGoneWarning
 from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_DIFFERS, EXIT_FAILED, EXIT_INTERRUPTED
 from msprobe_client.visible import no_utf_8, visible
 
@@ -92,21 +92,25 @@ class Group(TyperGroup):
 
 @contextmanager
 def _complete_answers(ctx: Any) -> Iterator[None]:
-    """Names the servers of a cluster that did not answer, and ends with EXIT_FAILED if there are any."""
+    """Names the servers of a cluster that did not answer, and ends with EXIT_FAILED if there are any. Of a server that
+    is waited for it says so."""
     from msprobe_client.output import warn
 
     said: set[str] = set()
     show = warnings.showwarning
 
     def showwarning(message: Warning | str, *where: Any, **more: Any) -> None:
-        if not isinstance(message, MissingShardsWarning):
+        if isinstance(message, ServerGoneWarning):
+            warn(str(message), str(ctx.find_root().info_name))
+        elif not isinstance(message, MissingShardsWarning):
             show(message, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
             warn(str(message), str(ctx.find_root().info_name))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", MissingShardsWarning)
+        for kind in (MissingShardsWarning, ServerGoneWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = showwarning
         try:
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
@@ -63,6 +63,7 @@ def run(
             Column("step", "STEP", right=True, width=6),
             Column("rank", "RANK", width=6),
             Column("series", "SERIES", width=30),
+            Column("others", "ALSO IN", _further, width=14),
             Column("value", "VALUE", show.number, right=True, width=10),
             Column("why", "WHY"),
             Column("offences", "OFFENCES", right=True),
@@ -92,6 +93,10 @@ def run(
         write(options.format or Format.table, columns, rows(), live=follow, ending=ending)
     if raised:
         raise typer.Exit(EXIT_DIFFERS)
+
+
+def _further(others: Sequence[str]) -> str:
+    return f"{len(others)} more series" if others else ""
 
 
 def _stack(alarm: Alarm) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 
 from msprobe_client.commands.mixins import mixin
 from msprobe_client.commands.options import Common, Connection
-from msprobe_client.commands.sides import AcrossLayouts, Judging, SourceOf, Where, connected, read_file
+from msprobe_client.commands.sides import AcrossLayouts, Judging, Mapped, SourceOf, Where, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Rows of a table on a terminal, where nobody said how many.
 _TABLE_ROWS = 40
-_BUILT_IN = "builtin"
 
 
 class Order(str, Enum):
@@ -43,10 +42,6 @@ class Engine(str, Enum):
     ray = "ray"
 
 
-def _mapping_option(name: str, help: str) -> Any:
-    return typer.Option(f"--{name}-mapping", f"--{name}_mapping", metavar="FILE", help=help, show_default=False)
-
-
 EXAMPLES = (
     "msprobe-client compare tuesday monday --step 3",
     "msprobe-client compare dump_a dump_b --policy tolerances.yaml --all",
@@ -57,35 +52,15 @@ EXAMPLES = (
 
 @mixin
 class Matching:
-    """Which rows belong together."""
+    """Which rows belong together, where their names are the same."""
 
     fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Match by name without the call's number, in order")] = False
-    data_mapping: Annotated[Optional[Path], _mapping_option("data", "Full names: {target: golden}")] = None  # noqa: UP045
-    cell_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("cell", "Names of modules: {target: golden}; `builtin`: only Cell is Module"),
-    ] = None
-    api_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("api", "MindSpore's APIs to PyTorch's; `builtin`: the known ones alone"),
-    ] = None
-    layer_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("layer", "Paths of modules by class: {class: {target: golden}}"),
-    ] = None
     across_layouts: AcrossLayouts = False
 
     def options(self) -> dict[str, Any]:
         """Fields of CompareOptions."""
-        files = {
-            "data": self.data_mapping,
-            "cell": self.cell_mapping,
-            "api": self.api_mapping,
-            "layer": self.layer_mapping,
-        }
         return {
             "matching": "fuzzy" if self.fuzzy else "exact",
-            "mapping": _mapping(files) if any(files.values()) else None,
             "across_layouts": self.across_layouts,
         }
 
@@ -130,6 +105,7 @@ def run(
     *,
     where: Where,
     matching: Matching,
+    mapped: Mapped,
     judging: Judging,
     showing: Showing,
     engine: Annotated[
@@ -144,7 +120,7 @@ def run(
     """Compare two runs or dumps. Ends with 0 where they agree within tolerance, with 1 where they do not."""
     common = connection.common(context)
     selected = where.arguments()
-    options = judging.options(**matching.options())
+    options = judging.options(**matching.options(), mapping=mapped.mapping())
     from msprobe_client.output import Format
 
     chosen = common.format or Format.table
@@ -170,11 +146,6 @@ def run(
                     differs = show(client.compare(target, golden, progress=advance, **asked))
     if differs:
         raise typer.Exit(EXIT_DIFFERS)
-
-
-def _mapping(files: dict[str, Path | None]) -> Any:
-    given = {name: True if name in ("cell", "api") and str(file) == _BUILT_IN else file for name, file in files.items()}
-    return read_file("a mapping file", lambda module: module.mapping(**given))
 
 
 def _write_tables(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msprobe_client.commands.options import Connection
-from msprobe_client.commands.sides import AcrossLayouts, Judging, SourceOf, Where, connected
+from msprobe_client.commands.sides import AcrossLayouts, Judging, Mapped, SourceOf, Where, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ _COLUMNS = ("op", "module", "step", "rank", "token", "blame", "culprit", "edge",
 EXAMPLES = (
     "msprobe-client first-divergence tuesday monday",
     "msprobe-client first-divergence dump_a dump_b --rtol 1e-3",
+    "msprobe-client first-divergence dump_a dump_b --cell-mapping builtin",
 )
 
 
@@ -29,6 +30,7 @@ def run(
     *,
     where: Where,
     judging: Judging,
+    mapped: Mapped,
     across_layouts: AcrossLayouts = False,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Pass over operations that one side lacks")
@@ -37,7 +39,7 @@ def run(
 ) -> None:
     """Find the earliest operation whose inputs agree and whose output does not, and what is to blame."""
     common = connection.common(context)
-    options = judging.options(across_layouts=across_layouts)
+    options = judging.options(across_layouts=across_layouts, mapping=mapped.mapping())
     selected = where.arguments()
     with connected(common, target, golden) as client:
         from msprobe_client.comparison import Divergence

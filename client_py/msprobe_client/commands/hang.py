@@ -36,6 +36,7 @@ def run(
         from msprobe_client.output import Column, Ending, Format, show, write
 
         found = client.hang(run, least_seconds=least)
+        young = 0 if found.hangs or least == 1 else _calls(client.hang(run, least_seconds=1)) - _calls(found)
         columns = (
             Column("rank", "RANK"),
             Column("step", "STEP", right=True),
@@ -47,12 +48,26 @@ def run(
         )
         flat = common.format is not Format.json
         rows = [_row(standing, flat=flat) for standing in found.ranks]
-        write(common.format or Format.table, columns, rows, ending=lambda: _ending(found, Ending))
+        write(
+            common.format or Format.table, columns, rows, ending=lambda: _ending(found, _why_none(young, least), Ending)
+        )
     if found.hangs:
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _ending(found: Hang, ending: Any) -> Any:
+def _calls(hang: Hang) -> int:
+    return sum(len(standing.calls) for standing in hang.ranks)
+
+
+def _why_none(young: int, least: int) -> str:
+    none = "no rank waits for another"
+    if young <= 0:
+        return none
+    calls = "1 call has" if young == 1 else f"{young} calls have"
+    return f"{none}; {calls} stood for less than {least} s: ask again, or with --least 1"
+
+
+def _ending(found: Hang, why_none: str, ending: Any) -> Any:
     from msprobe_client.commands.collectives import mismatch_row
     from msprobe_client.output import show
 
@@ -68,7 +83,7 @@ def _ending(found: Hang, ending: Any) -> Any:
         "unknown": list(found.unknown),
         "first": None if found.first is None else mismatch_row(found.first, flat=False),
     }
-    return ending(notes=[] if found.hangs else ["no rank waits for another"], facts=facts, shown=shown)
+    return ending(notes=[] if found.hangs else [why_none], facts=facts, shown=shown)
 
 
 def _row(standing: StandingRank, *, flat: bool) -> dict[str, Any]:

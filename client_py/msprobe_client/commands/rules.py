@@ -35,9 +35,9 @@ def run(
     if reset and replace is not None:
         raise typer.BadParameter("--set and --reset exclude each other; give one of them")
     options = common(context, server, data_dir, output_format)
-    from msprobe_client.monitor_client import read_rules, rule_rows, rules_text
     from msprobe_client.output import Column, Format, write
     from msprobe_client.output.whole_file import whole_file
+    from msprobe_client.rules_file import read_rules, rule_rows, rules_text
 
     rules = None if replace is None else read_rules(replace)
     with options.connect() as client:

@@ -58,7 +58,7 @@ def run(
         typer.Option("--format", help="table (default): one line a series; the others: its points"),
     ] = None,
 ) -> None:
-    """Show the scalars that programs logged (PrecisionDebugger.log), joined with tensors by run, rank and step."""
+    """Show scalars of msprobe.log, debugger.log and msprobe.watch, joined with tensors by run, rank and step."""
     options = common(context, server, data_dir)
     chosen = output_format or (SeriesFormat(options.format.value) if options.format else SeriesFormat.table)
     selection = Selection(step, rank)
@@ -97,7 +97,11 @@ def _write(series: Iterator[ScalarSeries], chosen: SeriesFormat, output: Path | 
             yield one
 
     def ending() -> Ending:
-        return Ending(notes=[] if found else ["no such scalars; a program sends them by PrecisionDebugger.log"])
+        return Ending(
+            notes=[]
+            if found
+            else ["no such scalars; a program sends them by msprobe.log, PrecisionDebugger.log or msprobe.watch"]
+        )
 
     number = show.number
     if chosen is SeriesFormat.table:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from msprobe_client.client import Client
     from msprobe_client.compare_options import CompareOptions
     from msprobe_client.name_mapping import ToleranceRule
+    from msprobe_client.proto.analysis_pb2 import NameMapping
 
 
 class Mode(str, Enum):
@@ -91,6 +92,48 @@ class Judging:
         return CompareOptions(
             mode=self.mode.value, rtol=self.rtol, atol=self.atol, tolerances=tolerances, policy=policy, **more
         )
+
+
+def _mapping_option(name: str, help: str) -> Any:
+    return typer.Option(f"--{name}-mapping", f"--{name}_mapping", metavar="FILE", help=help, show_default=False)
+
+
+_BUILT_IN = "builtin"
+
+
+@mixin
+class Mapped:
+    """Which names differ on the golden side."""
+
+    data_mapping: Annotated[Optional[Path], _mapping_option("data", "Full names: {target: golden}")] = None  # noqa: UP045
+    cell_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("cell", "Names of modules: {target: golden}; `builtin`: Cell is Module"),
+    ] = None
+    api_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("api", "MindSpore's APIs to PyTorch's; `builtin`: the known ones alone"),
+    ] = None
+    layer_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("layer", "Paths of modules by class: {class: {target: golden}}"),
+    ] = None
+
+    def mapping(self) -> NameMapping | None:
+        """The content of the files; None: no option was given."""
+        files = {
+            "data": self.data_mapping,
+            "cell": self.cell_mapping,
+            "api": self.api_mapping,
+            "layer": self.layer_mapping,
+        }
+        if not any(files.values()):
+            return None
+        given = {
+            name: True if name in ("cell", "api") and str(file) == _BUILT_IN else file for name, file in files.items()
+        }
+        read: NameMapping = read_file("a mapping file", lambda module: module.mapping(**given))
+        return read
 
 
 def read_file(option: str, read: Any) -> Any:

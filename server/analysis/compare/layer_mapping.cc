@@ -109,26 +109,4 @@ LayerMatch EntriesOfLayers(const StepTable& target, const StepTable& golden,
   return match;
 }
 
-NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
-                                const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
-  const LayerMatch match = EntriesOfLayers(target, golden, layers);
-  NameMapping::Names rows;
-  for (size_t i = 0; i < target.entries.size(); ++i) {
-    const Entry& entry = target.entries[i];
-    const int32_t partner = match.golden_of[i];
-    const Entry* const other = partner < 0 ? nullptr : &golden.entries[static_cast<size_t>(partner)];
-    absl::flat_hash_map<std::string_view, std::string_view> by_suffix;
-    for (uint32_t k = 0; other != nullptr && k < other->rows; ++k) {
-      const std::string_view name = golden.rows[other->first_row + k].name;
-      by_suffix.emplace(name.substr(std::min(other->name.size(), name.size())), name);
-    }
-    for (uint32_t k = entry.first_row; k < entry.first_row + entry.rows; ++k) {
-      const std::string_view name = target.rows[k].name;
-      const auto found = by_suffix.find(name.substr(std::min(entry.name.size(), name.size())));
-      rows.emplace_back(std::string(name), found == by_suffix.end() ? "N/A" : std::string(found->second));
-    }
-  }
-  return rows;
-}
-
 }  // namespace msprobe::server

@@ -7,9 +7,9 @@
 namespace msprobe::server {
 namespace {
 
-// Both tables are facts about MindSpore's and PyTorch's names: the pairs of mindstudio-probe 26.2.0 (ms_to_pt_api.yaml)
-// that are not called the same, so that both tools match the same rows. tests/interop/test_name_tables.py compares
-// them.
+// The tables of APIs are facts about MindSpore's and PyTorch's names: the pairs of mindstudio-probe 26.2.0
+// (ms_to_pt_api.yaml) that are not called the same, so that both tools match the same rows.
+// tests/interop/test_name_tables.py compares them.
 
 // mindspore.ops.X that is torch.X. Sorted.
 constexpr std::string_view kTorch[] = {"abs",
@@ -191,6 +191,13 @@ constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"Functiona
                                                                      {"Tensor.gather_elements", "Tensor.gather"},
                                                                      {"Tensor.swapaxes", "Tensor.transpose"}};
 
+// What MindSpore's normalisations and embeddings call their parameters and statistics.
+constexpr std::pair<std::string_view, std::string_view> kParameters[] = {{"beta", "bias"},
+                                                                         {"embedding_table", "weight"},
+                                                                         {"gamma", "weight"},
+                                                                         {"moving_mean", "running_mean"},
+                                                                         {"moving_variance", "running_var"}};
+
 }  // namespace
 
 std::string PyTorchName(std::string_view mindspore_api) {
@@ -201,6 +208,13 @@ std::string PyTorchName(std::string_view mindspore_api) {
   if (!mindspore_api.starts_with(kFunctional)) return {};
   const std::string_view name = mindspore_api.substr(kFunctional.size());
   return std::binary_search(std::begin(kTorch), std::end(kTorch), name) ? Cat("Torch.", name) : std::string();
+}
+
+std::string_view PyTorchParameter(std::string_view mindspore_parameter) {
+  for (const auto& [mindspore, pytorch] : kParameters) {
+    if (mindspore == mindspore_parameter) return pytorch;
+  }
+  return {};
 }
 
 }  // namespace msprobe::server

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "server/analysis/table/dump_reader.h"
+#include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
@@ -39,7 +40,7 @@ std::vector<std::string> Partners(const std::vector<Record>& target, const std::
   const StepTable ours = Table(target);
   const StepTable theirs = Table(golden);
   std::vector<std::string> partners;
-  for (const auto& [a, b] : MatchByMapping(ours, theirs, mapping).pairs) {
+  for (const auto& [a, b] : MatchRows(ours, theirs, mapping, false).pairs) {
     partners.push_back(std::string(ours.rows[static_cast<size_t>(a)].name) + " = " +
                        (b == kNoRow ? "-" : std::string(theirs.rows[static_cast<size_t>(b)].name)));
   }
@@ -52,7 +53,7 @@ TEST(NameMappingTest, RowsAreRenamedAndTheOthersKeepTheirNames) {
   EXPECT_THAT(Partners({{"Torch.a.0.forward", ""}}, {{"Torch.a.0.forward", ""}, {"Torch.b.0.forward", ""}}, mapping),
               ElementsAre("Torch.a.0.forward.input.0 = Torch.a.0.forward.input.0",
                           "Torch.a.0.forward.output.0 = Torch.b.0.forward.input.0"));
-  EXPECT_TRUE(mapping.ignores_dtypes());
+  EXPECT_TRUE(mapping.names_partners());
 }
 
 TEST(NameMappingTest, CellsAreModules) {
@@ -61,7 +62,7 @@ TEST(NameMappingTest, CellsAreModules) {
   EXPECT_THAT(Partners({{"Cell.fc1.Dense.forward.0", ""}, {"Functional.abs.0.forward", ""}},
                        {{"Module.fc1.Dense.forward.0", ""}, {"Functional.abs.0.forward", ""}}, mapping),
               Contains("Cell.fc1.Dense.forward.0.input.0 = Module.fc1.Dense.forward.0.input.0"));
-  EXPECT_FALSE(mapping.ignores_dtypes());
+  EXPECT_FALSE(mapping.names_partners());
 }
 
 TEST(NameMappingTest, AWholeCellWinsOverItsParts) {
@@ -109,7 +110,7 @@ TEST(NameMappingTest, OfANamedApiOnlyWhatIsNamedHasAPartner) {
 TEST(NameMappingTest, LayersAreMatchedByTheirPlacesLongestSourceFirst) {
   NameMapping mapping;
   mapping.layers = {{"TopLayer", {{"net", "wrong"}, {"net.block", "deep.inner"}}}};
-  EXPECT_TRUE(mapping.ignores_dtypes());
+  EXPECT_TRUE(mapping.names_partners());
   EXPECT_THAT(
       Partners({{"Cell.net.block.Block.forward.0", ""}, {"Functional.add.0.forward", "Cell.net.block.Block.forward.0"}},
                {{"Module.deep.inner.Other.forward.0", ""},
@@ -126,6 +127,63 @@ TEST(NameMappingTest, ALayerThatTheGoldenSideLacksHasNoPartner) {
   mapping.layers = {{"TopLayer", {}}};
   EXPECT_THAT(Partners({{"Module.a.A.forward.0", ""}}, {{"Module.b.A.forward.0", ""}}, mapping),
               ElementsAre("Module.a.A.forward.0.input.0 = -", "Module.a.A.forward.0.output.0 = -"));
+}
+
+// Of the step of two frameworks, whichever side is MindSpore's: "its row = the other's row".
+class AcrossFrameworksTest : public testing::TestWithParam<bool> {
+ protected:
+  std::vector<std::string> PartnersOf(const std::vector<Record>& mindspore, const std::vector<Record>& pytorch) {
+    StepTable ours = Table(mindspore);
+    ours.framework = "mindspore";
+    const StepTable theirs = Table(pytorch);
+    const bool swapped = GetParam();
+    const RowMatch match = swapped ? MatchRows(theirs, ours, {}, false) : MatchRows(ours, theirs, {}, false);
+    std::vector<std::string> partners;
+    for (auto [a, b] : match.pairs) {
+      if (swapped) std::swap(a, b);
+      if (a == kNoRow || b == kNoRow) continue;
+      partners.push_back(Cat(ours.rows[static_cast<size_t>(a)].name, " = ", theirs.rows[static_cast<size_t>(b)].name));
+    }
+    return partners;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(EitherSide, AcrossFrameworksTest, testing::Bool());
+
+TEST_P(AcrossFrameworksTest, ModulesHaveTheirPartnersWhateverTheirClass) {
+  EXPECT_THAT(PartnersOf({{"Cell.net.fc1.Dense.forward.0", ""}, {"Cell.net.act.ReLU.forward.1", ""}},
+                         {{"Module.net.fc1.Linear.forward.0", ""}, {"Module.net.act.ReLU.forward.1", ""}}),
+              ElementsAre("Cell.net.fc1.Dense.forward.0.input.0 = Module.net.fc1.Linear.forward.0.input.0",
+                          "Cell.net.fc1.Dense.forward.0.output.0 = Module.net.fc1.Linear.forward.0.output.0",
+                          "Cell.net.act.ReLU.forward.1.input.0 = Module.net.act.ReLU.forward.1.input.0",
+                          "Cell.net.act.ReLU.forward.1.output.0 = Module.net.act.ReLU.forward.1.output.0"));
+}
+
+TEST_P(AcrossFrameworksTest, AnApiHasItsPartnerAsFunctionOrMethod) {
+  EXPECT_THAT(
+      PartnersOf({{"Mint.sum.0.forward", ""}, {"Functional.cat.0.forward", ""}, {"Primitive.a.MatMul.0.forward", ""}},
+                 {{"Tensor.sum.0.forward", ""}, {"Torch.cat.0.forward", ""}, {"Torch.matmul.0.forward", ""}}),
+      ElementsAre("Mint.sum.0.forward.input.0 = Tensor.sum.0.forward.input.0",
+                  "Mint.sum.0.forward.output.0 = Tensor.sum.0.forward.output.0",
+                  "Functional.cat.0.forward.input.0 = Torch.cat.0.forward.input.0",
+                  "Functional.cat.0.forward.output.0 = Torch.cat.0.forward.output.0"));
+}
+
+TEST_P(AcrossFrameworksTest, AMethodThatIsThereItselfKeepsItsPartner) {
+  EXPECT_THAT(PartnersOf({{"Mint.sum.0.forward", ""}, {"Tensor.sum.0.forward", ""}}, {{"Tensor.sum.0.forward", ""}}),
+              ElementsAre("Tensor.sum.0.forward.input.0 = Tensor.sum.0.forward.input.0",
+                          "Tensor.sum.0.forward.output.0 = Tensor.sum.0.forward.output.0"));
+}
+
+TEST_P(AcrossFrameworksTest, BackwardCallsArePairedInTheirOrder) {
+  EXPECT_THAT(PartnersOf({{"Mint.add.1.backward", ""}, {"Mint.add.0.backward", ""}},
+                         {{"Torch.add.1.backward", ""}, {"Torch.add.0.backward", ""}}),
+              Contains("Mint.add.1.backward.output.0 = Torch.add.1.backward.output.0"));
+}
+
+TEST(MindSporesParametersTest, HavePyTorchsNames) {
+  EXPECT_EQ(PyTorchParameter("gamma"), "weight");
+  EXPECT_EQ(PyTorchParameter("beta"), "bias");
+  EXPECT_EQ(PyTorchParameter("weight"), "");
 }
 
 TEST(PyTorchNameTest, NamesOfBothFrameworks) {

@@ -1,13 +1,13 @@
 #include "server/analysis/compare/row_match.h"
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "server/format/cat.h"
+#include "server/format/dtype_name.h"
 #include "server/format/storage/record_pass.h"
 
 namespace msprobe::server {
@@ -21,49 +21,32 @@ bool IsDigits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// The keys of rows: names, with the count of backward calls replaced by their order.
-class Keys {
+// Numbers backward calls of a step in order of appearance.
+class BackwardCalls {
  public:
-  explicit Keys(const StepTable& table) : table_(table) {
-    keys_.resize(table.rows.size());
-    for (const Entry& entry : table.entries) {
-      const std::string_view renamed = table.debug ? entry.name : Renumbered(entry.name);
-      for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
-        const std::string_view name = table_.rows[i].name;
-        if (renamed == entry.name || !name.starts_with(entry.name)) {
-          keys_[i] = name;
-        } else {
-          keys_[i] = arena_.Join({renamed, name.substr(entry.name.size())});
-        }
-      }
-    }
-  }
-
-  const std::vector<std::string_view>& all() const { return keys_; }
-
- private:
-  std::string_view Renumbered(std::string_view name) {
-    if (WithoutPass(name) != name) return name;
+  // The name with its new number, as head, number and tail. Nothing: it stays.
+  struct Numbered {
+    std::string_view before;
+    uint32_t number;
+    std::string_view after;
+  };
+  std::optional<Numbered> Next(std::string_view name) {
+    if (WithoutPass(name) != name) return std::nullopt;
     const size_t last = name.rfind('.');
     const size_t middle = last == std::string_view::npos ? last : name.rfind('.', last - 1);
-    if (middle == std::string_view::npos || last == 0) return name;
+    if (middle == std::string_view::npos || last == 0) return std::nullopt;
     const std::string_view head = name.substr(middle + 1, last - middle - 1);
     const std::string_view tail = name.substr(last + 1);
-    if (head != "backward" && tail != "backward") return name;
-    const uint32_t order = backward_calls_[name.substr(0, middle)]++;
+    if (head != "backward" && tail != "backward") return std::nullopt;
+    const uint32_t order = counts_[name.substr(0, middle)]++;
     const std::string_view given = head == "backward" ? tail : head;
-    if (!IsDigits(given)) return name;
-    char digits[16];
-    const std::string_view text(digits, std::to_chars(digits, digits + sizeof(digits), order).ptr - digits);
-    if (text == given) return name;
-    const std::string_view start = name.substr(0, middle + 1);
-    return head == "backward" ? arena_.Join({start, head, ".", text}) : arena_.Join({start, text, ".", tail});
+    if (!IsDigits(given) || given == Cat(order)) return std::nullopt;
+    if (head == "backward") return Numbered{name.substr(0, last + 1), order, {}};
+    return Numbered{name.substr(0, middle + 1), order, name.substr(last)};
   }
 
-  const StepTable& table_;
-  TextArena arena_;
-  std::vector<std::string_view> keys_;
-  absl::flat_hash_map<std::string_view, uint32_t> backward_calls_;
+ private:
+  absl::flat_hash_map<std::string_view, uint32_t> counts_;
 };
 
 // {API type}.{name}.{count}.forward.input.0 without the count; counts that stand after the direction stay.
@@ -122,16 +105,45 @@ RowMatch MatchInPlace(const StepTable& table) {
   return match;
 }
 
-std::vector<uint32_t> FuzzyKeys(const StepTable& table, absl::flat_hash_map<std::string, uint32_t>& numbers) {
+std::vector<uint32_t> FuzzyKeys(const StepNames& names, absl::flat_hash_map<std::string, uint32_t>& numbers) {
   std::vector<uint32_t> keys;
-  keys.reserve(table.rows.size());
-  for (const Row& row : table.rows) {
-    keys.push_back(numbers.try_emplace(WithoutCount(row.name), static_cast<uint32_t>(numbers.size())).first->second);
+  keys.reserve(names.rows.size());
+  for (std::string_view row : names.rows) {
+    keys.push_back(numbers.try_emplace(WithoutCount(row), static_cast<uint32_t>(numbers.size())).first->second);
   }
   return keys;
 }
 
 }  // namespace
+
+void StepNames::Rename(const Entry& entry, size_t number, std::string_view name) {
+  const std::string_view before = entries[number];
+  entries[number] = arena.Add(name);
+  for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
+    if (rows[i].starts_with(before)) rows[i] = arena.Join({name, rows[i].substr(before.size())});
+  }
+}
+
+StepNames NamesOf(const StepTable& table) {
+  StepNames names;
+  names.entries.reserve(table.entries.size());
+  names.rows.reserve(table.rows.size());
+  for (const Entry& entry : table.entries) names.entries.push_back(entry.name);
+  for (const Row& row : table.rows) names.rows.push_back(row.name);
+  return names;
+}
+
+StepNames Renumbered(const StepTable& table, StepNames names) {
+  if (table.debug) return names;
+  BackwardCalls calls;
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const auto numbered = calls.Next(names.entries[i]);
+    if (numbered) names.Rename(table.entries[i], i, Cat(numbered->before, numbered->number, numbered->after));
+  }
+  return names;
+}
+
+bool AcrossFrameworks(const StepTable& target, const StepTable& golden) { return target.framework != golden.framework; }
 
 bool DTypesMatch(std::string_view target, std::string_view golden) {
   if (target == golden) return true;
@@ -159,6 +171,11 @@ bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golde
   return kind(target) == kind(golden);
 }
 
+bool SameDTypeAcrossFrameworks(std::string_view target, std::string_view golden) {
+  const v1::DType dtype = DTypeOfName(target);
+  return dtype != v1::DTYPE_UNSPECIFIED && dtype != v1::DTYPE_OTHER && dtype == DTypeOfName(golden);
+}
+
 void NameAlike(StepTable& a, StepTable& b) {
   constexpr std::string_view kOfFile = ".kwargs.";
   const bool a_has_files = a.mode == StepTable::Mode::kTensor;
@@ -176,28 +193,26 @@ void NameAlike(StepTable& a, StepTable& b) {
 
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden) {
   if (target.layout != nullptr && target.layout == golden.layout) return MatchInPlace(target);
-  const Keys keys(target);
-  return MatchKeys(keys.all(), golden);
+  return MatchByNames(Renumbered(target, NamesOf(target)), Renumbered(golden, NamesOf(golden)));
 }
 
-RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepTable& golden) {
-  const Keys golden_keys(golden);
-  // First golden row of each key, and the next one of the same key.
+RowMatch MatchByNames(const StepNames& target, const StepNames& golden) {
+  // First golden row of each name, and the next one of the same name.
   absl::flat_hash_map<std::string_view, int32_t> first;
   first.reserve(golden.rows.size());
   std::vector<int32_t> next(golden.rows.size(), kNoRow);
   for (auto i = static_cast<int32_t>(golden.rows.size()) - 1; i >= 0; --i) {
-    const auto [it, added] = first.try_emplace(golden_keys.all()[static_cast<size_t>(i)], i);
+    const auto [it, added] = first.try_emplace(golden.rows[static_cast<size_t>(i)], i);
     if (!added) {
       next[static_cast<size_t>(i)] = it->second;
       it->second = i;
     }
   }
   RowMatch match;
-  match.pairs.reserve(target_keys.size());
+  match.pairs.reserve(target.rows.size());
   std::vector<bool> taken(golden.rows.size());
-  for (size_t i = 0; i < target_keys.size(); ++i) {
-    const auto found = first.find(target_keys[i]);
+  for (size_t i = 0; i < target.rows.size(); ++i) {
+    const auto found = first.find(target.rows[i]);
     if (found == first.end()) {
       match.pairs.emplace_back(static_cast<int32_t>(i), kNoRow);
       continue;
@@ -213,8 +228,7 @@ RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepT
   return match;
 }
 
-RowMatch MatchFuzzily(const StepTable& target, const StepTable& golden) {
-  if (target.layout != nullptr && target.layout == golden.layout) return MatchInPlace(target);
+RowMatch MatchFuzzily(const StepNames& target, const StepNames& golden) {
   absl::flat_hash_map<std::string, uint32_t> numbers;
   const std::vector<uint32_t> target_keys = FuzzyKeys(target, numbers);
   const std::vector<uint32_t> golden_keys = FuzzyKeys(golden, numbers);
@@ -249,6 +263,11 @@ RowMatch MatchFuzzily(const StepTable& target, const StepTable& golden) {
     if (!taken[i]) match.golden_only.push_back(static_cast<int32_t>(i));
   }
   return match;
+}
+
+RowMatch MatchFuzzily(const StepTable& target, const StepTable& golden) {
+  if (target.layout != nullptr && target.layout == golden.layout) return MatchInPlace(target);
+  return MatchFuzzily(NamesOf(target), NamesOf(golden));
 }
 
 }  // namespace msprobe::server

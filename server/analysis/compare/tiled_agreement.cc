@@ -20,7 +20,7 @@ bool SameSettings(const v1::CaptureSettings& a, const v1::CaptureSettings& b) {
 absl::StatusOr<std::unique_ptr<TiledAgreement>> TiledAgreement::Make(const TileSource& tiles,
                                                                      const std::vector<std::optional<Pair>>& pairs,
                                                                      const CompareOptions& options) {
-  if (options.mode == CompareMode::kContent || options.tolerances.by_name()) return nullptr;
+  if (options.mode == CompareMode::kContent || options.tolerances.by_name() || !options.mapping.empty()) return nullptr;
   std::unique_ptr<TiledAgreement> agreement(new TiledAgreement(tiles, options));
   agreement->passes_.resize(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {

@@ -56,8 +56,7 @@ RowMatch Match(const CompareOptions& options, TrainingBackend training_backend, 
   }
   const StepTable& target = steps.target->table();
   const StepTable& golden = steps.golden->table();
-  if (!options.mapping.empty()) return MatchByMapping(target, golden, options.mapping);
-  return options.fuzzy ? MatchFuzzily(target, golden) : MatchExactly(target, golden);
+  return MatchRows(target, golden, options.mapping, options.fuzzy);
 }
 
 }  // namespace
@@ -79,9 +78,9 @@ absl::StatusOr<VerdictCounts> WriteMindstudioComparison(const CompareOptions& op
   table.golden = &steps.golden->table();
   table.match = &match;
   table.threads = options.content.threads;
-  table.check_dtypes = !options.mapping.ignores_dtypes() && !training;
+  table.check_dtypes = !options.mapping.names_partners() && !training;
   table.training_backend = training_backend;
-  table.across_frameworks = table.target->framework != "pytorch" && table.golden->framework == "pytorch";
+  table.across_frameworks = AcrossFrameworks(*table.target, *table.golden);
   std::vector<ContentResult> contents;
   if (table.mode == StepTable::Mode::kTensor) {
     auto compared = CompareContents(match, *steps.target, *steps.golden, options.content);

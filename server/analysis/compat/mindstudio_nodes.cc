@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "server/analysis/compare/name_mapping.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -25,6 +26,20 @@ std::array<std::pair<uint32_t, uint32_t>, kStates> Ranges(const StepTable& table
     if (count++ == 0) first = i;
   }
   return ranges;
+}
+
+std::string_view ParameterOf(std::string_view row) {
+  const std::string_view name = row.substr(row.rfind('.') + 1);
+  const std::string_view known = PyTorchParameter(name);
+  return known.empty() ? name : known;
+}
+
+// The row of the same parameter among these. Two frameworks have them in another order.
+int32_t OfParameter(std::string_view name, const StepTable& golden, uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; ++i) {
+    if (ParameterOf(golden.rows[i].name) == ParameterOf(name)) return static_cast<int32_t>(i);
+  }
+  return kNoRow;
 }
 
 // Numbers, NaN and the infinities as numbers; all else has no difference.
@@ -59,6 +74,7 @@ absl::StatusOr<MindstudioNodes> MindstudioNodes::Make(const TableSource& target_
   made.table_.golden = &golden;
   made.table_.mode = target.mode;
   made.table_.by_place = true;
+  made.table_.across_frameworks = AcrossFrameworks(target, golden);
   made.structure_ = target.task == "structure" || golden.task == "structure";
   made.first_.reserve(entries.size() + 1);
   made.first_.push_back(0);
@@ -79,9 +95,13 @@ absl::StatusOr<MindstudioNodes> MindstudioNodes::Make(const TableSource& target_
            {RowState::kInput, RowState::kParameters, RowState::kOutput, RowState::kParametersGrad}) {
         const auto [first, count] = ours[static_cast<size_t>(state)];
         const auto [golden_first, golden_count] = theirs[static_cast<size_t>(state)];
+        const bool by_name =
+            made.table_.across_frameworks && (state == RowState::kParameters || state == RowState::kParametersGrad);
         for (uint32_t k = 0; k < count; ++k) {
-          made.match_.pairs.emplace_back(static_cast<int32_t>(first + k),
-                                         k < golden_count ? static_cast<int32_t>(golden_first + k) : kNoRow);
+          const int32_t at_place = k < golden_count ? static_cast<int32_t>(golden_first + k) : kNoRow;
+          made.match_.pairs.emplace_back(
+              static_cast<int32_t>(first + k),
+              by_name ? OfParameter(target.rows[first + k].name, golden, golden_first, golden_count) : at_place);
         }
       }
     }

@@ -8,7 +8,10 @@
 #include <sstream>
 
 #include "server/analysis/compare/content_comparison.h"
+#include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/table/memory_table.h"
 #include "server/analysis/table/table_source.h"
+#include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
@@ -119,6 +122,38 @@ TEST_F(MindstudioTableTest, FuzzilyMatchedRowsHaveTheirPartners) {
   auto golden = Step("statistics_golden");
   ExpectSameLines(Csv(*target, *golden, MatchFuzzily(target->table(), golden->table())),
                   ReadFile(Reference() + "/result_statistics.csv"));
+}
+
+TEST(MindstudioTableAcrossFrameworksTest, NeitherGradMarksNorSpellingsOfDtypesCondemnARow) {
+  const auto call = [](std::string_view dtype, std::string_view index, std::string_view more) {
+    const auto leaf = [&](std::string_view of) {
+      return Cat(R"({"type":"t.Tensor","dtype":")", of, R"(","shape":[1],"Max":1.0,"Min":0.0,"Mean":0.5,"Norm":1.0)",
+                 more, "}");
+    };
+    return Cat(R"({"input_args":[)", leaf(index), R"(],"output":[)", leaf(dtype), "]}");
+  };
+  const MemoryTable golden(
+      {{"Module.a.Linear.forward.0", call("torch.float32", "torch.int64", R"(,"requires_grad":true)")}});
+  const auto results = [&](std::string_view dtype) {
+    MemoryTable target({{"Cell.a.Dense.forward.0", call(dtype, "Int32", "")}});
+    target.mutable_table().framework = "mindspore";
+    const RowMatch match = MatchRows(target.table(), golden.table(), {}, false);
+    MindstudioTable table;
+    table.target = &target.table();
+    table.golden = &golden.table();
+    table.match = &match;
+    table.across_frameworks = true;
+    std::string csv;
+    auto counts = WriteMindstudioCsv(table, [&](std::string& chunk) {
+      csv += chunk;
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(counts.ok() && counts->rows == 2 && counts->target_only == 0) << csv;
+    EXPECT_NE(csv.find(",N/A,True,"), std::string::npos) << "the marks are shown: " << csv;
+    return counts->errors;
+  };
+  EXPECT_EQ(results("Float32"), 0u);
+  EXPECT_EQ(results("Float16"), 1u);
 }
 
 }  // namespace

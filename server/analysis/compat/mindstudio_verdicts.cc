@@ -7,10 +7,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/analysis/compare/row_match.h"
 #include "server/analysis/compat/mindstudio_cells.h"
 #include "server/analysis/compat/mindstudio_rows.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
+#include "server/format/dtype_name.h"
 
 namespace msprobe::server {
 namespace {
@@ -21,6 +23,7 @@ class Verdicts : public MindstudioRows {
       : MindstudioRows(*table.target, *table.golden),
         mode_(table.mode),
         backend_(table.training_backend),
+        across_frameworks_(table.across_frameworks),
         by_place_(table.by_place) {}
 
   void Judge(std::vector<TableRow>& group) {
@@ -125,8 +128,9 @@ class Verdicts : public MindstudioRows {
     }
   }
 
+  // MindSpore has no such mark on tensors.
   void JudgeGrads(const RecordRows& record) const {
-    if (training()) return;
+    if (training() || across_frameworks_) return;
     for (TableRow* row : record.judged) {
       if (GradsDiffer(*row)) {
         Mark(*row, Severity::kError, "error: The Required_Grad of NPU and Bench are inconsistent");
@@ -154,10 +158,17 @@ class Verdicts : public MindstudioRows {
       const Row* const golden = GoldenRow(*row);
       if (IsPassedOver(*row) || TargetRow(*row).name == kNotAvailable) continue;
       if (golden != nullptr && IsJoined(*golden)) continue;
-      if (golden == nullptr || DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
+      if (golden == nullptr || !SameDType(DType(target_, TargetRow(*row)), DType(golden_, *golden))) {
         Mark(*row, Severity::kError, "error: The dtype of NPU and Bench are inconsistent.");
       }
     }
+  }
+
+  // MindSpore's labels and indexes are int32 where PyTorch's are int64.
+  bool SameDType(std::string_view a, std::string_view b) const {
+    if (a == b) return true;
+    if (!across_frameworks_) return false;
+    return SameDTypeAcrossFrameworks(a, b) || (IsInteger(DTypeOfName(a)) && DTypesMatchAcrossFrameworks(a, b));
   }
 
   void JudgeShapes(const RecordRows& record) const {
@@ -196,11 +207,11 @@ class Verdicts : public MindstudioRows {
     row.messages.push_back(message);
   }
 
-  // Where a type or shape is not looked at: a row without partner, except that by place it is one that differs from
-  // what should be there; and by place None.
+  // Where a type or shape is not looked at: a row without partner, except that by place and in one framework it is one
+  // that differs from what should be there; and by place None.
   bool IsPassedOver(const TableRow& row) const {
     const Row* const golden = GoldenRow(row);
-    if (!by_place_) return golden == nullptr;
+    if (!by_place_ || (across_frameworks_ && golden == nullptr)) return golden == nullptr;
     return TargetRow(row).is_null || (golden != nullptr && golden->is_null);
   }
 
@@ -265,6 +276,7 @@ class Verdicts : public MindstudioRows {
 
   const StepTable::Mode mode_;
   const TrainingBackend backend_;
+  const bool across_frameworks_;
   const bool by_place_;
 };
 

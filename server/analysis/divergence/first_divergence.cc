@@ -31,15 +31,18 @@ std::string BaseName(std::string_view name) {
 // One side's entries by base name, with what stands around each.
 class Calls {
  public:
-  explicit Calls(const StepTable& table) {
+  Calls(const StepTable& table, const StepNames& names) {
     const size_t count = table.entries.size();
     std::vector<std::string> bases;
     bases.reserve(count);
-    for (const Entry& entry : table.entries) bases.push_back(BaseName(entry.name));
+    for (std::string_view name : names.entries) bases.push_back(BaseName(name));
+    absl::flat_hash_map<std::string_view, size_t> by_name;
+    for (size_t i = 0; i < count; ++i) by_name.emplace(table.entries[i].name, i);
     contexts_.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-      contexts_.push_back(Cat(BaseName(table.entries[i].parent), "|", i == 0 ? "" : bases[i - 1], "|",
-                              i + 1 == count ? "" : bases[i + 1]));
+      const auto parent = by_name.find(table.entries[i].parent);
+      contexts_.push_back(Cat(parent == by_name.end() ? BaseName(table.entries[i].parent) : bases[parent->second], "|",
+                              i == 0 ? "" : bases[i - 1], "|", i + 1 == count ? "" : bases[i + 1]));
       by_base_[bases[i]].push_back(static_cast<int32_t>(i));
     }
   }
@@ -90,12 +93,20 @@ class Search {
         golden_source_(golden),
         target_(target.table()),
         golden_(golden.table()),
-        options_(options) {}
+        options_(options),
+        mapping_(MappingFor(options.comparison.mapping, target_, golden_)),
+        names_(NamesByMapping(target_, golden_, mapping_)),
+        across_frameworks_(AcrossFrameworks(target_, golden_)) {}
 
   absl::StatusOr<std::optional<Divergence>> Run() {
-    if (!WithContents() && SurelyAgree(target_, golden_, options_.comparison)) return std::nullopt;
+    if (!WithContents() && mapping_.empty() && SurelyAgree(target_, golden_, options_.comparison)) return std::nullopt;
     uint64_t collectives = 0;
-    for (const auto& [a, b] : AlignEntries(target_, golden_)) {
+    const std::vector<std::pair<int32_t, int32_t>> aligned = AlignEntries(target_, golden_, names_);
+    const bool passes_missing =
+        options_.ignore_missing ||
+        (across_frameworks_ && std::any_of(aligned.begin(), aligned.end(),
+                                           [](const auto& pair) { return pair.first >= 0 && pair.second >= 0; }));
+    for (const auto& [a, b] : aligned) {
       if (options_.comparison.content.cancelled && options_.comparison.content.cancelled()) {
         return absl::CancelledError("the search was cancelled");
       }
@@ -103,7 +114,7 @@ class Search {
       if (options_.comparison.wanted && !options_.comparison.wanted(entry.name)) continue;
       std::optional<Divergence> found;
       if (a < 0 || b < 0) {
-        if (!options_.ignore_missing) found = Missing(a, b);
+        if (!passes_missing) found = Missing(a, b);
       } else {
         found = Compare(a, b);
       }
@@ -163,13 +174,12 @@ class Search {
 
   std::optional<Divergence> Compare(int32_t a, int32_t b) {
     const Entry& ours = target_.entries[static_cast<size_t>(a)];
-    const Entry& theirs = golden_.entries[static_cast<size_t>(b)];
     Divergence found;
     found.target_entry = a;
     found.golden_entry = b;
     const bool contents = WithContents();
     bool differs = false;
-    for (const auto& [x, y] : PairRows(ours, theirs)) {
+    for (const auto& [x, y] : PairRows(a, b)) {
       const ContentResult* content = nullptr;
       if (contents && x != kNoRow && y != kNoRow) {
         found.contents.push_back(CompareContent(target_.rows[static_cast<size_t>(x)], target_source_,
@@ -178,6 +188,7 @@ class Search {
         content = &found.contents.back();
       }
       ComparedRow row = JudgeRow(target_, golden_, options_.comparison, x, y, content);
+      if (across_frameworks_ && (x == kNoRow || y == kNoRow)) row.verdict = Verdict::kUnknown;
       if (content != nullptr) row.content = static_cast<int32_t>(found.contents.size()) - 1;
       if (IsValue(row.verdict) && (IsUnwritten(target_, x) || IsUnwritten(golden_, y))) row.verdict = Verdict::kUnknown;
       differs = differs || IsDifference(row.verdict);
@@ -205,20 +216,23 @@ class Search {
   }
 
   // Rows of two calls, by what follows the name of the call.
-  std::vector<std::pair<int32_t, int32_t>> PairRows(const Entry& ours, const Entry& theirs) const {
-    const auto suffix = [](const StepTable& table, const Entry& entry, uint32_t row) {
-      const std::string_view name = table.rows[row].name;
-      return name.starts_with(entry.name) ? name.substr(entry.name.size()) : name;
+  std::vector<std::pair<int32_t, int32_t>> PairRows(int32_t a, int32_t b) const {
+    const Entry& ours = target_.entries[static_cast<size_t>(a)];
+    const Entry& theirs = golden_.entries[static_cast<size_t>(b)];
+    const auto suffix = [](const StepNames& names, int32_t entry, uint32_t row) {
+      const std::string_view called = names.entries[static_cast<size_t>(entry)];
+      const std::string_view name = names.rows[row];
+      return name.starts_with(called) ? name.substr(called.size()) : name;
     };
     absl::flat_hash_map<std::string_view, int32_t> others;
     for (uint32_t i = 0; i < theirs.rows; ++i) {
       const uint32_t row = theirs.first_row + i;
-      others.emplace(suffix(golden_, theirs, row), static_cast<int32_t>(row));
+      others.emplace(suffix(names_.golden, b, row), static_cast<int32_t>(row));
     }
     std::vector<std::pair<int32_t, int32_t>> pairs;
     for (uint32_t i = 0; i < ours.rows; ++i) {
       const uint32_t row = ours.first_row + i;
-      const auto found = others.find(suffix(target_, ours, row));
+      const auto found = others.find(suffix(names_.target, a, row));
       if (found == others.end()) {
         pairs.emplace_back(static_cast<int32_t>(row), kNoRow);
       } else {
@@ -252,7 +266,7 @@ class Search {
         keep(output, row);
       } else if (row.verdict != Verdict::kDiffers && row.verdict != Verdict::kNonFinite) {
         keep(argument, row);
-      } else if (shown.state == RowState::kParameters || IsWeight(entry, shown)) {
+      } else if (shown.state == RowState::kParameters || IsWeight(entry, shown, row.golden)) {
         keep(weight, row);
       } else {
         keep(input, row);
@@ -288,7 +302,7 @@ class Search {
 
   // An input of an API call that is a parameter: the module around it says so, or it needs a gradient and no recorded
   // operation made it. Where edges do not tell who made it, an output with its numbers did.
-  bool IsWeight(const Entry& entry, const Row& row) const {
+  bool IsWeight(const Entry& entry, const Row& row, int32_t golden) const {
     if (row.state != RowState::kInput || !row.is_tensor || row.producer >= 0) return false;
     if (const Entry* const module = EntryNamed(entry.parent); module != nullptr) {
       const std::string wanted = Fingerprint(target_, row);
@@ -297,7 +311,11 @@ class Search {
           return true;
       }
     }
-    if (row.requires_grad != Row::Grad::kTrue) return false;
+    // MindSpore does not say.
+    const Row& said = across_frameworks_ && row.requires_grad == Row::Grad::kAbsent && golden != kNoRow
+                          ? golden_.rows[static_cast<size_t>(golden)]
+                          : row;
+    if (said.requires_grad != Row::Grad::kTrue) return false;
     return row.edge == EdgeKind::kOutside || !made_.contains(Fingerprint(target_, row));
   }
 
@@ -321,6 +339,9 @@ class Search {
   const StepTable& target_;
   const StepTable& golden_;
   const DivergenceOptions& options_;
+  const NameMapping& mapping_;
+  const MappedNames names_;
+  const bool across_frameworks_;
   absl::flat_hash_set<std::string> made_;                    // fingerprints of outputs so far
   absl::flat_hash_set<std::pair<int32_t, int32_t>> agreed_;  // entries of both sides
   int32_t culprit_golden_ = kNoRow;                          // the golden side's row of the last culprit
@@ -330,15 +351,16 @@ class Search {
 
 bool IsCommunication(std::string_view entry_name) { return entry_name.starts_with("Distributed."); }
 
-std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden) {
+std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden,
+                                                      const MappedNames& names) {
   std::vector<int32_t> partners(target.entries.size(), -1);
   absl::flat_hash_map<std::string_view, int32_t> by_name;
   for (size_t i = 0; i < golden.entries.size(); ++i) {
-    by_name.emplace(golden.entries[i].name, static_cast<int32_t>(i));
+    by_name.emplace(names.golden.entries[i], static_cast<int32_t>(i));
   }
   bool all = target.entries.size() == golden.entries.size();
   for (size_t i = 0; i < partners.size(); ++i) {
-    const auto found = by_name.find(target.entries[i].name);
+    const auto found = by_name.find(names.target.entries[i]);
     if (found != by_name.end()) {
       partners[i] = found->second;
     } else {
@@ -346,8 +368,8 @@ std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, c
     }
   }
   if (!all) {
-    const Calls ours(target);
-    const Calls theirs(golden);
+    const Calls ours(target, names.target);
+    const Calls theirs(golden, names.golden);
     for (const auto& [base, calls] : ours.by_base()) {
       const auto found = theirs.by_base().find(base);
       if (found == theirs.by_base().end()) continue;

@@ -45,11 +45,15 @@ struct DivergenceOptions {
 };
 
 // Pairs of entries in the target's order of execution; golden entries without a partner stand where they were executed.
-// Entries are paired by full name. Where the two sides called an operation a different number of times, its calls are
-// paired by their context (module, operation before, operation after), so that one call more does not shift the rest.
-std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden);
+// Entries are paired by their `names`. Where the two sides called an operation a different number of times, its calls
+// are paired by their context (module, operation before, operation after), so that one call more does not shift the
+// rest.
+std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden,
+                                                      const MappedNames& names);
 
 // Nothing: the steps agree. Cancelled: options.comparison.content.cancelled returned true.
+// Steps of two frameworks agree where everything with a partner does: they run other operations, which take other
+// arguments. Where nothing has a partner, the first operation is missing.
 absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const TableSource& target, const TableSource& golden,
                                                               const DivergenceOptions& options);
 

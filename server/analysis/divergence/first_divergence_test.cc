@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "server/analysis/table/memory_table.h"
+#include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
@@ -39,9 +40,9 @@ TEST(AlignEntriesTest, ACallMoreDoesNotShiftTheRest) {
                             {"Torch.b.0.forward", "{}"},
                             {"Torch.f.0.forward", "{}"},
                             {"Torch.c.0.forward", "{}"}});
-  EXPECT_THAT(AlignEntries(target.table(), golden.table()),
+  EXPECT_THAT(AlignEntries(target.table(), golden.table(), NamesByMapping(target.table(), golden.table(), {})),
               ElementsAre(Pair(0, 0), Pair(1, -1), Pair(2, 1), Pair(3, 2), Pair(4, 3)));
-  EXPECT_THAT(AlignEntries(golden.table(), target.table()),
+  EXPECT_THAT(AlignEntries(golden.table(), target.table(), NamesByMapping(golden.table(), target.table(), {})),
               ElementsAre(Pair(0, 0), Pair(-1, 1), Pair(1, 2), Pair(2, 3), Pair(3, 4)));
 }
 
@@ -156,6 +157,69 @@ TEST(FirstDivergenceTest, AWeightIsWhatNeedsAGradientAndComesFromOutside) {
   EXPECT_EQ(Find(target, golden)->blame, Blame::kInput) << "an output before it has the same numbers";
   Connect(target, "Torch.b.0.forward.input.0", "", EdgeKind::kOutside);
   EXPECT_EQ(Find(target, golden)->blame, Blame::kWeight);
+}
+
+// A layer of MindSpore and of PyTorch, with the operators that each runs for it.
+std::pair<MemoryTable, MemoryTable> LayerOfBoth(double weight) {
+  const auto layer = [](std::string_view dtype, std::string_view name, double value, std::string_view more) {
+    const auto leaf = [&](double max) {
+      return Cat(R"({"type":"t.Tensor","dtype":")", dtype, R"(","shape":[1],"Max":)", max,
+                 R"(,"Min":0.0,"Mean":0.0,"Norm":1.0})");
+    };
+    return Cat(R"({"input_args":[)", leaf(1), more, R"(],"parameters":{")", name, "\":", leaf(value), R"(},"output":[)",
+               leaf(value + 1), "]}");
+  };
+  MemoryTable mindspore(
+      {{"Primitive.norm.LayerNorm.0.forward", Call(1, 9)},
+       {"Cell.a.LayerNorm.forward.0", layer("Float32", "gamma", 1, "")},
+       {"Cell.b.LayerNorm.forward.0", layer("Float32", "gamma", weight, R"(,{"type":"int","value":1})")}});
+  mindspore.mutable_table().framework = "mindspore";
+  return {std::move(mindspore),
+          MemoryTable({{"Functional.layer_norm.0.forward", Call(1, 8)},
+                       {"Module.a.LayerNorm.forward.0", layer("torch.float32", "weight", 1, "")},
+                       {"Module.b.LayerNorm.forward.0", layer("torch.float32", "weight", 2, "")}})};
+}
+
+TEST(FirstDivergenceTest, NamesTheModuleWhoseWeightDiffersBetweenFrameworks) {
+  const auto [same, golden] = LayerOfBoth(2);
+  EXPECT_FALSE(Find(same, golden)) << "operators and arguments of one framework alone are no divergence";
+  const auto [faulty, _] = LayerOfBoth(3);
+  for (const bool swapped : {false, true}) {
+    const auto found = swapped ? Find(golden, faulty) : Find(faulty, golden);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->blame, Blame::kWeight);
+    EXPECT_EQ(found->culprit, swapped ? "Module.b.LayerNorm.forward.0.parameters.weight"
+                                      : "Cell.b.LayerNorm.forward.0.parameters.gamma");
+    EXPECT_EQ(found->target_entry, 2);
+  }
+}
+
+TEST(FirstDivergenceTest, OfTwoFrameworksWithoutAnyPartnerTheFirstOperationIsMissing) {
+  MemoryTable target({{"Cell.a.Dense.forward.0", Call(1, 2)}});
+  target.mutable_table().framework = "mindspore";
+  const auto found = Find(target, MemoryTable({{"Module.b.Linear.forward.0", Call(1, 2)}}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->blame, Blame::kMissing);
+}
+
+TEST(FirstDivergenceTest, TakesAMapping) {
+  const MemoryTable target({{"Module.a.A.forward.0", Call(1, 2)}, {"Module.b.A.forward.0", Call(2, 4)}});
+  const MemoryTable golden({{"Module.x.A.forward.0", Call(1, 2)}, {"Module.y.A.forward.0", Call(2, 3)}});
+  DivergenceOptions options;
+  options.comparison.mapping.cells = true;
+  options.comparison.mapping.cell_names = {{"a.A", "x.A"}, {"b.A", "y.A"}};
+  auto found = FindFirstDivergence(target, golden, options);
+  ASSERT_TRUE(found.ok() && *found);
+  EXPECT_EQ((*found)->culprit, "Module.b.A.forward.0.output.0");
+  options.comparison.mapping = {};
+  options.comparison.mapping.rows = {{"Module.a.A.forward.0.input.0", "Module.x.A.forward.0.input.0"},
+                                     {"Module.a.A.forward.0.output.0", "Module.x.A.forward.0.output.0"},
+                                     {"Module.b.A.forward.0.input.0", "Module.y.A.forward.0.input.0"},
+                                     {"Module.b.A.forward.0.output.0", "Module.y.A.forward.0.output.0"}};
+  found = FindFirstDivergence(target, golden, options);
+  ASSERT_TRUE(found.ok() && *found);
+  EXPECT_EQ((*found)->blame, Blame::kComputation);
+  EXPECT_EQ((*found)->golden_entry, 1);
 }
 
 }  // namespace

@@ -49,12 +49,11 @@ std::string_view WithoutLastParts(std::string_view name, int parts) {
 }
 
 std::string_view ModuleOf(const Entry& entry) {
-  constexpr std::string_view kModule = "Module.";
-  std::string_view name = entry.name;
-  if (!name.starts_with(kModule)) name = entry.parent;
-  if (!name.starts_with(kModule)) return {};
+  const auto is_module = [](std::string_view name) { return IsModuleKind(name.substr(0, name.find('.'))); };
+  const std::string_view name = is_module(entry.name) ? entry.name : entry.parent;
+  if (!is_module(name)) return {};
   // Class, direction and count, or class, parameters_grad and count.
-  return WithoutLastParts(WithoutPass(name).substr(kModule.size()), 3);
+  return WithoutLastParts(WithoutPass(name).substr(name.find('.') + 1), 3);
 }
 
 bool IsWithin(std::string_view module, std::string_view around) {

@@ -79,7 +79,7 @@ class GoldenValues : public TrendSink {
   void Point(uint32_t step, uint32_t token, std::optional<double> value, std::optional<double>) override {
     if (!value) return;
     const auto at = static_cast<size_t>(std::lower_bound(steps_.begin(), steps_.end(), step) - steps_.begin());
-    (token == 0 ? values_[tensor_][at] : later_[{tensor_, at, token}]) = {true, *value};
+    (token == 0 ? values_[tensor_][at] : later_[{tensor_, at, token}]) = Known{.there = true, .value = *value};
   }
   bool Progress(size_t done, size_t total) override { return tell_(done, total); }
 

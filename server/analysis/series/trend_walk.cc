@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/analysis/compare/in_order.h"
+#include "server/analysis/compare/name_mapping.h"
 #include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/divergence/overflow_levels.h"
 #include "server/analysis/series/tiled_trend.h"
@@ -155,11 +156,13 @@ class TrendWalk {
     if (question_.cancelled()) return Cancelled();
     std::vector<Sample> samples;
     absl::flat_hash_map<std::string, size_t> by_name;
+    std::unique_ptr<TableSource> ours;
     if (stop.target) {
-      auto step = target.Read(*stop.target, kNumbers);
-      if (!step.ok()) return step.status();
-      for (const auto& [entry, row, masked] : Wanted((*step)->table())) {
-        samples.push_back(SampleOf((*step)->table(), *entry, *row, masked));
+      auto read = target.Read(*stop.target, kNumbers);
+      if (!read.ok()) return read.status();
+      ours = *std::move(read);
+      for (const auto& [entry, row, masked] : Wanted(ours->table())) {
+        samples.push_back(SampleOf(ours->table(), *entry, *row, masked));
         samples.back().golden.assign(question_.statistics.size(), std::nullopt);
         by_name.emplace(samples.back().name, samples.size() - 1);
       }
@@ -167,6 +170,7 @@ class TrendWalk {
     if (!stop.golden) return samples;
     auto step = golden->Read(*stop.golden, kNumbers);
     if (!step.ok()) return step.status();
+    if (ours != nullptr) CallAlike(ours->table(), (*step)->mutable_table());
     for (const auto& [entry, row, masked] : Wanted((*step)->table())) {
       Sample sample = SampleOf((*step)->table(), *entry, *row, masked);
       if (const auto found = by_name.find(sample.name); found != by_name.end()) {
@@ -177,6 +181,16 @@ class TrendWalk {
       samples.push_back(std::move(sample));
     }
     return samples;
+  }
+
+  // Where the frameworks differ, rows of the golden side take the names of their partners.
+  static void CallAlike(const StepTable& target, StepTable& golden) {
+    if (!AcrossFrameworks(target, golden)) return;
+    for (const auto& [ours, theirs] : MatchRows(target, golden, {}, false).pairs) {
+      if (theirs == kNoRow) continue;
+      golden.rows[static_cast<size_t>(theirs)].name = golden.arena.Add(target.rows[static_cast<size_t>(ours)].name);
+    }
+    golden.layout = nullptr;
   }
 
   struct WantedRow {
