@@ -61,7 +61,7 @@ constexpr std::string_view kSecret[] = {"AUTH",  "BEARER", "CREDENTIAL", "KEY", 
                                         "PASSW", "PWD",    "SECRET",     "TOKEN"};
 
 // In values. Names of options: "_" stands for "-" too.
-constexpr char kSecretUrl[] = R"(://[^\s@]{0,500}@|[?&]key=[^&\s])";
+constexpr char kSecretUrl[] = R"(://[^\s@]*@|[?&]key=[^&\s])";
 constexpr char kGiven[] =
     R"re((?i)(?:^|[^\w.-])(-{0,2})([a-z][\w-]*)['"]?(?:(\s*[=:]\s*)['"]?[^\s&'"]|[\s,]+['"]?[^\s'"-]))re";
 constexpr char kSecretName[] =

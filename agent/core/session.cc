@@ -77,6 +77,7 @@ void FillSettings(const CaptureSettings& settings, v1::CaptureSettings* out) {
   out->set_stack_and_construct(settings.stack_and_construct);
   out->set_config_json(ToUtf8(settings.config_json));
   out->set_high_precision(settings.high_precision);
+  for (const std::string& cell : settings.compiled_cells) out->add_compiled_cells(ToUtf8(cell));
 }
 
 std::string Absolute(const std::string& path) {
@@ -146,6 +147,9 @@ size_t BudgetOf(size_t ceiling) {
   return ceiling < 2 * kOwn ? std::min(ceiling, kOwn) : ceiling - kOwn;
 }
 
+// The part of what BudgetOf leaves that call stacks may take: a program may have any number of them.
+size_t StackRoom(size_t ceiling) { return std::max(ceiling / 32, size_t{1} << 20); }
+
 // Room in the session's memory for what the budget does not count: definitions, spare chunks, and rounding.
 constexpr size_t kUncounted = size_t{64} << 20;
 
@@ -168,7 +172,7 @@ struct Parts {
             [bell = bell] { bell->Ring(); }, options.interrupted)),
         memory(MakeMemory(options, origin, log)),
         pool(std::make_shared<PayloadPool>(budget, memory)),
-        dictionary(memory),
+        dictionary(memory, StackRoom(options.memory_ceiling_bytes)),
         queue(bell.get(), memory),
         control([bell = bell] { bell->Ring(); }),
         name(ToHex(origin.hello().session())) {
@@ -220,7 +224,15 @@ class StreamingSession : public Session, public Controlled {
     return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineStructure(structure);
   }
   StackId DefineStack(std::span<const Frame> frames) override {
-    return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineStack(frames);
+    if (abandoned_ || closed_) return 0;
+    const StackId id = parts_->dictionary.DefineStack(frames);
+    if (id == 0 && !lacks_stacks_.exchange(true)) {
+      constexpr std::string_view kNoRoom =
+          "call stacks have taken their share of memory_ceiling_mb; records with further ones come without a stack";
+      parts_->log.Warning(Cat("msprobe: ", kNoRoom));
+      ReportFault(0, "stack", kNoRoom);
+    }
+    return id;
   }
   ParentId DefineParent(std::string_view full_name) override {
     return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineParent(full_name);
@@ -421,6 +433,7 @@ class StreamingSession : public Session, public Controlled {
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> closed_{false};
   std::atomic<bool> announced_{false};
+  std::atomic<bool> lacks_stacks_{false};
   std::unique_ptr<Parts> parts_;
 };
 

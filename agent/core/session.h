@@ -34,6 +34,7 @@ struct RankLabel {
 
 struct CaptureSettings {
   std::string task, level, summary_mode, framework, dump_path, config_json;
+  std::vector<std::string> compiled_cells;  // full names
   bool stack_and_construct = true;
   bool high_precision = false;
 };
@@ -92,6 +93,7 @@ class Session {
 
   // Interning: equal content gets the same id. Callers should keep a cache of their own, because these lock and copy.
   virtual StructureId DefineStructure(const Structure& structure) = 0;
+  // 0: stacks have taken their share of the ceiling (1/32, at least 1 MiB), which is a fault, told once.
   virtual StackId DefineStack(std::span<const Frame> innermost_first) = 0;
   virtual ParentId DefineParent(std::string_view full_name) = 0;
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -208,6 +209,41 @@ TEST_F(SessionTest, AFullSpoolStallsUpToTheBoundThenDropsWithAGap) {
     spool_full = spool_full || marker.gap().reason() == v1::Marker::Gap::SPOOL_FULL;
   }
   EXPECT_TRUE(spool_full);
+}
+
+TEST_F(SessionTest, ASpoolThatTakesNothingIsToldOnceAndAtOnce) {
+  constexpr std::string_view kTold = "the spool takes nothing: ";
+  const auto told = [&](const std::string& printed) {
+    size_t count = 0;
+    for (size_t at = printed.find(kTold); at != std::string::npos; at = printed.find(kTold, at + 1)) ++count;
+    return count;
+  };
+  options_.spool_directory += "/spool";
+  options_.session_memory = "off";
+  std::ofstream(std::filesystem::path(options_.spool_directory).parent_path()) << "a file in its place";
+  options_.memory_ceiling_bytes = 300'000;
+  options_.stall_bound = absl::ZeroDuration();
+  ::testing::internal::CaptureStdout();
+  Open();
+  const std::string at_start = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(told(at_start), 1);
+  EXPECT_NE(at_start.find("is not a directory"), std::string::npos) << at_start;
+  ::testing::internal::CaptureStdout();
+  for (uint32_t i = 0; session_->counters().fragments_dropped < 100 && i < 1'000'000; ++i) Emit(0, i);
+  EXPECT_EQ(told(::testing::internal::GetCapturedStdout()), 0);
+
+  std::filesystem::remove(std::filesystem::path(options_.spool_directory).parent_path());
+  options_.spool_quota_bytes = 1'000;
+  ::testing::internal::CaptureStdout();
+  Open();
+  uint32_t emitted = 0;
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 1000; ++i) Emit(0, emitted++);
+    return session_->counters().faults > 0;
+  }));
+  const std::string when_full = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(told(when_full), 1) << when_full;
+  EXPECT_NE(when_full.find("is full: 1000 bytes"), std::string::npos) << when_full;
 }
 
 TEST_F(SessionTest, AStallEndsWhenTheServerComes) {

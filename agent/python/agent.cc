@@ -89,9 +89,9 @@ void Agent::Reconfigure(const core::Config& config, bool replay) {
   MakeRecorder(config, std::move(source), replay);
 }
 
-void Agent::TellConfig(const std::string& json) {
-  if (settings_.config_json == json) return;
-  settings_.config_json = json;
+void Agent::SetCompiledCells(std::vector<std::string> cells) {
+  if (settings_.compiled_cells == cells) return;
+  settings_.compiled_cells = std::move(cells);
   session_->SetSettings(settings_);
 }
 

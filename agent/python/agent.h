@@ -52,8 +52,8 @@ class Agent {
   // pass of one that runs twice, and has checksums alone.
   void Reconfigure(const core::Config& config, bool replay);
 
-  // What the server is told of the configuration, in place of its text; until the next Reconfigure.
-  void TellConfig(const std::string& json);
+  // Full names of cells that MindSpore compiles; until the next Reconfigure.
+  void SetCompiledCells(std::vector<std::string> cells);
 
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
   void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows);
@@ -137,7 +137,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
   agent.def("start", &Derived::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Derived::GoOn, py::arg("step"))
       .def("reconfigure", &Derived::Reconfigure, py::arg("config"), py::arg("replay") = false)
-      .def("tell_config", &Derived::TellConfig)
+      .def("set_compiled_cells", &Derived::SetCompiledCells)
       .def("set_request_rows", &Derived::SetRequestRows)
       .def("set_bench", &Derived::SetBench)
       .def("log", &Derived::Log, py::arg("step"), py::arg("values"))

@@ -1,8 +1,11 @@
 #include "agent/python/call_stack.h"
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "agent/core/str_cat.h"
 #include "agent/python/object_text.h"
 #include "agent/python/python_versions.h"
 
@@ -33,6 +36,15 @@ int LastLine(PyObject* code) {
   }
   PyErr_Clear();
   return last;
+}
+
+// What stands in a deep stack for the frames between. It has no line: then its path is shown alone.
+core::Frame LeftOut() {
+  core::Frame frame;
+  frame.path = core::Cat("frames are left out here; of a stack, the ", CallStack::kInnermost, " innermost and the ",
+                         CallStack::kOutermost, " outermost are kept");
+  frame.source = frame.path;
+  return frame;
 }
 
 }  // namespace
@@ -76,18 +88,35 @@ core::StackId CallStack::Take(PyObject* entered) {
   places_.clear();
   if (entered != nullptr) places_.push_back({entered, -1});
   ForEachFrame([&](PyFrameObject* frame, PyObject* code) { places_.push_back({code, LastInstruction(frame)}); });
-  const auto found = known_.find(places_);
+  const size_t depth = places_.size();
+  const bool is_deep = depth > kInnermost + kOutermost;
+  if (is_deep) {
+    places_[kInnermost] = {nullptr, 0};
+    places_.erase(places_.begin() + kInnermost + 1, places_.end() - kOutermost);
+  }
+  const core::PayloadDigest hash = core::PayloadHash(std::as_bytes(std::span(places_)));
+  const auto found = known_.find(hash);
   if (found != known_.end()) return found->second;
+  if (!has_room_) return 0;
 
   std::vector<core::Frame> described;
-  if (entered != nullptr) described.push_back(Describe(entered, LastLine(entered)));
+  size_t at = 0;
+  if (entered != nullptr) {
+    described.push_back(Describe(entered, LastLine(entered)));
+    ++at;
+  }
   ForEachFrame([&](PyFrameObject* frame, PyObject* code) {
+    const size_t place = at++;
+    if (is_deep && place == kInnermost) described.push_back(LeftOut());
+    if (is_deep && place >= kInnermost && place + kOutermost < depth) return;
     core::Frame shown = Describe(code, PyFrame_GetLineNumber(frame));
     if (!absl::StartsWith(shown.path, own_directory_)) described.push_back(std::move(shown));
   });
-  for (const Place& place : places_) kept_.push_back(ObjectReference::Borrow(place.code));
   const core::StackId id = session_->DefineStack(described);
-  known_.emplace(places_, id);
+  has_room_ = id != 0;
+  if (!has_room_) return 0;
+  for (const Place& place : places_) kept_.try_emplace(place.code, ObjectReference::Borrow(place.code));
+  known_.emplace(hash, id);
   return id;
 }
 

@@ -2,10 +2,14 @@
 
 #include <Python.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "agent/core/content_hash.h"
 #include "agent/core/pool.h"
 #include "agent/core/session.h"
 #include "agent/python/object_reference.h"
@@ -13,9 +17,14 @@
 namespace msprobe::capture {
 
 // Python call stacks, interned: a stack seen before costs a walk over its frames and one lookup, no string.
-// The GIL guards it; every function is called with it.
+// Of a deep one the kInnermost and the kOutermost frames are taken, with a line between them that says so: each level
+// of a program that nests a thousand calls would else have a text as long as all those around it have together. The GIL
+// guards it; every function is called with it.
 class CallStack {
  public:
+  static constexpr size_t kInnermost = 384;
+  static constexpr size_t kOutermost = 128;
+
   // Frames of files below `own_directory` are left out.
   CallStack(std::shared_ptr<core::Session> session, std::string own_directory);
 
@@ -23,18 +32,13 @@ class CallStack {
   static void HideCode(PyObject* code);
 
   // The stack of the calling thread, innermost first. `entered` is a code object to show as the innermost frame at its
-  // last line, for a call whose own frame does not exist yet; may be null.
+  // last line, for a call whose own frame does not exist yet; may be null. 0: the session has no room for it.
   core::StackId Take(PyObject* entered);
 
  private:
   struct Place {
     PyObject* code;
-    int instruction;
-    bool operator==(const Place& other) const = default;
-    template <typename H>
-    friend H AbslHashValue(H hash, const Place& place) {
-      return H::combine(std::move(hash), place.code, place.instruction);
-    }
+    int64_t instruction;  // 64 bits: the bytes of a Place are hashed
   };
   core::Frame Describe(PyObject* code, int line) const;
   // visit(frame, its code object), innermost first, but for what is hidden.
@@ -45,9 +49,10 @@ class CallStack {
 
   const std::shared_ptr<core::Session> session_;
   const std::string own_directory_;
-  core::PooledMap<core::PooledVector<Place>, core::StackId> known_;
-  core::PooledVector<ObjectReference> kept_;  // code objects in known_: their addresses must not be given away
-  core::PooledVector<Place> places_;          // reused
+  core::PooledMap<core::PayloadDigest, core::StackId> known_;  // by the hash of their places
+  core::PooledMap<PyObject*, ObjectReference> kept_;           // code objects in them: no other may get their addresses
+  bool has_room_ = true;
+  core::PooledVector<Place> places_;  // reused
 };
 
 }  // namespace msprobe::capture

@@ -78,6 +78,13 @@ class TorchAgent final : public Agent {
   void AddModule(const py::object& module, const std::string& name, bool is_root) {
     capture_->AddModule(module.ptr(), name, is_root);
   }
+  void Expect(const std::vector<py::object>& parameters) {
+    std::vector<TensorRef> expected;
+    for (const py::object& parameter : parameters) {
+      if (THPVariable_Check(parameter.ptr())) expected.push_back(RefTo(THPVariable_Unpack(parameter.ptr())));
+    }
+    recorder()->source().Expect(expected);
+  }
   void RemoveModule(const py::object& module) { capture_->RemoveModule(module.ptr()); }
   void Save(const std::string& name, uint32_t count, uint32_t step, const py::object& value) {
     recorder()->step().Start(step);
@@ -240,6 +247,7 @@ PYBIND11_MODULE(_agent, module) {
       .def("set_stage", &TorchAgent::SetStage, py::arg("name"), py::arg("stage"),
            py::arg("records") = std::vector<std::string>(), py::arg("behind_observer") = false)
       .def("add_module", &TorchAgent::AddModule, py::arg("module"), py::arg("name"), py::arg("is_root"))
+      .def("expect", &TorchAgent::Expect, py::arg("parameters"))
       .def("remove_module", &TorchAgent::RemoveModule)
       .def("save", &TorchAgent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
       .def("read", &TorchAgent::Read);

@@ -29,6 +29,12 @@ ObjectReference Attribute(PyObject* object, const char* name) {
   return attribute;
 }
 
+ObjectReference Attribute(PyObject* object, PyObject* name) {
+  ObjectReference attribute = ObjectReference::Steal(PyObject_GetAttr(object, name));
+  if (!attribute) PyErr_Clear();
+  return attribute;
+}
+
 std::string IntegerJson(PyObject* value) {
   if (value == Py_None) return "null";
   const ObjectReference integer = ObjectReference::Steal(PyNumber_Index(value));

@@ -23,8 +23,9 @@ std::string IntegerJson(PyObject* value);
 // JSON text of a string, quoted and escaped.
 std::string JsonQuote(std::string_view text);
 
-// An attribute; null where there is none.
+// An attribute; null where there is none. An interned name is found faster.
 ObjectReference Attribute(PyObject* object, const char* name);
+ObjectReference Attribute(PyObject* object, PyObject* name);
 
 // Whether the module of a type has a name that begins so.
 bool ComesFrom(PyTypeObject* type, std::string_view module_prefix);

@@ -174,9 +174,14 @@ class Reader {
             Cat("field \"", name, "\" is given twice ", where, ", it should stand there once."));
       }
       if (expected.contains(name)) continue;
-      const std::string_view nearest = Nearest(name, known);
+      std::string_view nearest = Nearest(name, known);
+      std::string place;
+      if (nearest.empty() && section == Section::kTop) {
+        nearest = Nearest(name, of_task);
+        place = Cat(" in section \"", ToString(config_.task), "\"");
+      }
       config_.warnings.push_back(Cat("unknown field \"", name, "\" ", where, " has no effect",
-                                     nearest.empty() ? "" : Cat("; did you mean \"", nearest, "\"?")));
+                                     nearest.empty() ? "" : Cat("; did you mean \"", nearest, "\"", place, "?")));
     }
     return absl::OkStatus();
   }

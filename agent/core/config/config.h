@@ -76,7 +76,7 @@ struct MonitorConfig {
   uint64_t interval = 1;                  // every so many steps
   uint64_t activations = 10;              // every so many steps modules are captured; 0: never
   std::vector<std::string> model_series;  // what only some models have: "attention", ...
-  std::string routers = R"(type("*Router") | Linear & name("*.gate"))";  // a Selector
+  std::string routers = R"(type("*Router") | Linear & name("*.gate") | Linear & name("*router"))";  // a Selector
   std::vector<std::string> ops = {"min", "max", "mean", "norm",
                                   "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
@@ -179,6 +179,9 @@ std::string_view ToString(Task task);
 std::string_view ToString(Level level);
 std::string_view ToString(SummaryMode mode);
 std::string_view ToString(LossPolicy policy);
+
+// In bytes; the server refuses longer ones.
+inline constexpr size_t kLongestRunName = 255;
 
 // DESIGN: ranks of one launch (TORCHELASTIC_RUN_ID, or MASTER_ADDR and MASTER_PORT) join one run; otherwise each
 // process has its own run, named by program and time.

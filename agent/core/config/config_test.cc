@@ -220,6 +220,7 @@ TEST_F(ConfigTest, UnknownFieldsAreWarnedOfWithTheNearestName) {
   ASSERT_TRUE(config.ok()) << config.status();
   ASSERT_EQ(config->warnings.size(), 3);
   EXPECT_THAT(config->warnings[0], HasSubstr("\"summry_mode\""));
+  EXPECT_THAT(config->warnings[0], HasSubstr("did you mean \"summary_mode\" in section \"statistics\"?"));
   EXPECT_THAT(config->warnings[1], HasSubstr("did you mean \"rank\"?"));
   EXPECT_THAT(config->warnings[2], HasSubstr("did you mean \"data_mode\"?"));
 }
@@ -243,6 +244,8 @@ TEST_F(ConfigTest, TheEnvironmentStandsInForServerAndRun) {
   setenv("MSPROBE_SERVER", "bad", 1);
   ExpectRefused("", {"\"bad\""});
   unsetenv("MSPROBE_SERVER");
+  setenv("MSPROBE_RUN", std::string(256, 'n').c_str(), 1);
+  ExpectRefused("", {"run is invalid", "at most 255 bytes", "256"});
   unsetenv("MSPROBE_RUN");
 }
 

@@ -345,6 +345,13 @@ absl::Status ReadRouters(const Value& value, const Field& field, Config* config)
   return absl::OkStatus();
 }
 
+absl::Status ReadRun(const Value& value, const Field& field, Config* config) {
+  if (absl::Status status = ReadString(value, field.name, &config->run); !status.ok()) return status;
+  if (config->run.size() <= kLongestRunName) return absl::OkStatus();
+  return absl::InvalidArgumentError(Cat("run is invalid, it should have at most ", kLongestRunName,
+                                        " bytes, currently it has ", config->run.size(), "."));
+}
+
 absl::Status ReadServer(const Value& value, const Field& field, Config* config) {
   if (absl::Status status = ReadString(value, field.name, &config->session.server); !status.ok()) return status;
   if (config->session.server.empty()) return absl::OkStatus();

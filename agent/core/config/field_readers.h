@@ -40,6 +40,8 @@ absl::Status ReadModelSeries(const rapidjson::Value& value, const Field& field, 
 absl::Status ReadRouters(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task grad_probe: numbers that grow, within the range of int64.
 absl::Status ReadBounds(const rapidjson::Value& value, const Field& field, Config* config);
+// At most kLongestRunName bytes.
+absl::Status ReadRun(const rapidjson::Value& value, const Field& field, Config* config);
 // An address or several; see ParseServerAddresses.
 absl::Status ReadServer(const rapidjson::Value& value, const Field& field, Config* config);
 // A directory, "off" or "".

@@ -652,7 +652,7 @@ constexpr Field kFields[] = {
     {.name = "run",
      .ours = true,
      .form = kText,
-     .access = kPlain<&Config::run>,
+     .access = {.read = &ReadRun, .give = &GivePlain<&Config::run>},
      .description =
          "The name of the run, which its ranks share; empty means that the launcher's variables give it, else "
          "program and time.",
@@ -786,7 +786,7 @@ constexpr Field kFields[] = {
      .access = kPlain<&Config::reading_threads>,
      .description =
          "So many threads at most read a large tensor together with the program's own, while the machine has "
-         "idle cores; 0 means none.",
+         "idle cores; 0 means none, and that no parameter is read before its call.",
      .wrong = "-1",
      .fixed = kSettled},
     {.name = "$schema",

@@ -93,7 +93,11 @@ absl::Status StartDetached(const std::vector<std::string>& arguments, const std:
   pthread_sigmask(SIG_SETMASK, &all_signals, &before);
   // CLONE_VFORK returns when both children have executed or ended, so the plan and the stacks outlive them. There is no
   // exit signal, so neither the program's wait() nor its SIGCHLD handler notices the child.
-  const pid_t child = clone(StartAndLeave, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK, &plan);
+  const auto start = [&](int exit_signal) {
+    return clone(StartAndLeave, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK | exit_signal, &plan);
+  };
+  pid_t child = start(0);
+  if (child < 0 && errno == EINVAL) child = start(SIGCHLD);  // qemu-user knows no child without one
   const int error = errno;
   if (child > 0) {
     while (waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {

@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kMagic[8] = {'m', 's', 'p', 'r', 'o', 'b', 'e', '\n'};
-constexpr uint32_t kFormat = 2;  // format 1 has no edges in the entries of the queue
+// Format 1 has no edges in the entries of the queue, formats 1 and 2 have stacks as text.
+constexpr uint32_t kFormat = 3;
 constexpr size_t kPage = 4096;
 constexpr size_t kTableBytes = size_t{64} << 10;
 constexpr size_t kLongestOrigin = size_t{4} << 20;
@@ -284,7 +285,7 @@ absl::StatusOr<SessionOrigin> SessionMemory::ReadOrigin(const std::string& path)
   if (fstat(descriptor, &found) != 0 || !S_ISREG(found.st_mode) || found.st_uid != geteuid()) {
     status = absl::PermissionDeniedError(Cat(path, " is not a file of this user"));
   } else if (pread(descriptor, bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes)) ||
-             std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0 || (head.format != kFormat && head.format != 1)) {
+             std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0 || head.format == 0 || head.format > kFormat) {
     status = absl::DataLossError(Cat(path, " is of a format that this version does not know"));
   } else if (head.origin_size > kLongestOrigin) {
     status = Damaged(path, "its header");

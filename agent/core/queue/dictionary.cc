@@ -96,6 +96,9 @@ constexpr size_t kChunkBytes = size_t{64} << 10;
 // The most definitions that a restored dictionary may lack, because the session's memory had no room for them.
 constexpr size_t kMaxMissing = size_t{1} << 20;
 
+// What a stack or a frame takes beside its content: its head and its places in tables, here and where stacks are taken.
+constexpr size_t kEntryBytes = 128;
+
 constexpr size_t Padded(size_t size) { return (size + 7) & ~size_t{7}; }
 
 }  // namespace
@@ -111,7 +114,7 @@ std::string SerializeDeterministic(const google::protobuf::MessageLite& message)
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);
   coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
+  static_cast<void>(message.SerializeToCodedStream(&coded));
   coded.Trim();
   return bytes;
 }
@@ -136,6 +139,15 @@ uint32_t Dictionary::Intern(Kind kind, std::string_view content, Table<Entry>& t
   const std::string_view kept = Keep(kind, id, content);
   table.At(id).content = kept;
   table.ids.emplace(absl::string_view(kept.data(), kept.size()), id);
+  return id;
+}
+
+template <typename Entry>
+uint32_t Dictionary::InternBounded(Kind kind, std::string_view content, Table<Entry>& table) {
+  const size_t known = table.entries.size();
+  if (stack_bytes_ >= stack_room_ && !table.ids.contains(absl::string_view(content.data(), content.size()))) return 0;
+  const uint32_t id = Intern(kind, content, table);
+  if (table.entries.size() > known) stack_bytes_ += kEntryBytes + Padded(content.size());
   return id;
 }
 
@@ -178,7 +190,8 @@ void Dictionary::RestoreChunk(const Chunk& chunk) {
     const absl::string_view key(content.data(), content.size());
     at += sizeof(head) + Padded(head.size);
     left -= sizeof(head) + Padded(head.size);
-    const size_t known = structures_.entries.size() + stacks_.entries.size() + parents_.entries.size();
+    const size_t known =
+        structures_.entries.size() + stacks_.entries.size() + parents_.entries.size() + frames_.entries.size();
     if (head.id == 0 || head.id > known + kMaxMissing) return;
     if (head.kind == Kind::kStructure) {
       v1::Structure structure;
@@ -188,9 +201,12 @@ void Dictionary::RestoreChunk(const Chunk& chunk) {
       entry.is_scalars = structure.kind() == v1::RECORD_SCALARS;
       CountSlots(structure.fields(), &entry.slots);
       structures_.ids.emplace(key, head.id);
-    } else if (head.kind == Kind::kStack) {
-      stacks_.At(head.id).content = content;
+    } else if (head.kind == Kind::kStack || head.kind == Kind::kStackText) {
+      stacks_.At(head.id) = {.content = content, .is_text = head.kind == Kind::kStackText};
       stacks_.ids.emplace(key, head.id);
+    } else if (head.kind == Kind::kFrame) {
+      frames_.At(head.id).content = content;
+      frames_.ids.emplace(key, head.id);
     } else if (head.kind == Kind::kParent) {
       parents_.At(head.id) = {.content = content, .hash = DefinitionHash(content)};
       parents_.ids.emplace(key, head.id);
@@ -218,17 +234,24 @@ StructureId Dictionary::DefineStructure(const Structure& structure) {
 }
 
 StackId Dictionary::DefineStack(std::span<const Frame> innermost_first) {
-  v1::Stack message;
+  std::vector<std::string> frames;
+  frames.reserve(innermost_first.size());
   for (const Frame& frame : innermost_first) {
-    v1::Frame* const out = message.add_frames();
-    out->set_path(ToUtf8(frame.path));
-    out->set_line(frame.line);
-    out->set_function(ToUtf8(frame.function));
-    out->set_source(ToUtf8(frame.source));
+    v1::Frame message;
+    message.set_path(ToUtf8(frame.path));
+    message.set_line(frame.line);
+    message.set_function(ToUtf8(frame.function));
+    message.set_source(ToUtf8(frame.source));
+    frames.push_back(SerializeDeterministic(message));
   }
-  const std::string content = SerializeDeterministic(message);
+  std::string ids;
   MutexLock lock(&mu_);
-  return Intern(Kind::kStack, content, stacks_);
+  for (const std::string& frame : frames) {
+    const FrameId id = InternBounded(Kind::kFrame, frame, frames_);
+    if (id == 0) return 0;
+    ids.append(reinterpret_cast<const char*>(&id), sizeof(id));
+  }
+  return InternBounded(Kind::kStack, ids, stacks_);
 }
 
 ParentId Dictionary::DefineParent(std::string_view full_name) {
@@ -254,10 +277,29 @@ const Dictionary::StructureEntry* Dictionary::structure(StructureId id) const {
   return structures_.Find(id);
 }
 
-const std::string_view* Dictionary::stack(StackId id) const {
+bool Dictionary::has_stack(StackId id) const {
   MutexLock lock(&mu_);
-  const TextEntry* const entry = stacks_.Find(id);
-  return entry == nullptr ? nullptr : &entry->content;
+  return stacks_.Find(id) != nullptr;
+}
+
+v1::Stack Dictionary::stack(StackId id) const {
+  v1::Stack stack;
+  MutexLock lock(&mu_);
+  const StackEntry* const entry = stacks_.Find(id);
+  if (entry == nullptr) return stack;
+  if (entry->is_text) {
+    static_cast<void>(stack.ParseFromArray(entry->content.data(), static_cast<int>(entry->content.size())));
+    return stack;
+  }
+  for (size_t at = 0; at + sizeof(FrameId) <= entry->content.size(); at += sizeof(FrameId)) {
+    FrameId number = 0;
+    std::memcpy(&number, entry->content.data() + at, sizeof(number));
+    const TextEntry* const frame = frames_.Find(number);
+    if (frame == nullptr) continue;
+    static_cast<void>(
+        stack.add_frames()->ParseFromArray(frame->content.data(), static_cast<int>(frame->content.size())));
+  }
+  return stack;
 }
 
 const std::string_view* Dictionary::parent(ParentId id) const {

@@ -1,7 +1,9 @@
 #include "agent/core/queue/dictionary.h"
 
+#include <cstring>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "agent/core/content_hash.h"
 #include "agent/core/str_cat.h"
@@ -75,9 +77,7 @@ TEST(DictionaryTest, EqualContentGetsTheEqualNumber) {
   const StackId stack = dictionary.DefineStack({&frame, 1});
   EXPECT_EQ(dictionary.DefineStack({&frame, 1}), stack);
   EXPECT_NE(dictionary.DefineStack({}), stack);
-  v1::Stack read;
-  ASSERT_TRUE(read.ParseFromArray(dictionary.stack(stack)->data(), static_cast<int>(dictionary.stack(stack)->size())));
-  EXPECT_EQ(read.frames(0).path(), "a.py");
+  EXPECT_EQ(dictionary.stack(stack).frames(0).path(), "a.py");
 
   const ParentId parent = dictionary.DefineParent("Module.a.Linear.forward.0");
   EXPECT_EQ(dictionary.DefineParent("Module.a.Linear.forward.0"), parent);
@@ -88,8 +88,53 @@ TEST(DictionaryTest, NumbersNeverGivenAreUnknown) {
   const Dictionary dictionary;
   EXPECT_EQ(dictionary.structure(0), nullptr);
   EXPECT_EQ(dictionary.structure(1), nullptr);
-  EXPECT_EQ(dictionary.stack(7), nullptr);
+  EXPECT_FALSE(dictionary.has_stack(7));
   EXPECT_EQ(dictionary.parent(7), nullptr);
+}
+
+TEST(DictionaryTest, StacksBeyondTheirRoomAreRefusedAndThoseBeforeStay) {
+  Dictionary dictionary(SessionMemory::Private(), 64 << 10);
+  const auto nested = [&](uint32_t depth) {
+    std::vector<Frame> frames;
+    for (uint32_t i = 0; i < depth; ++i)
+      frames.push_back({.path = "nest.py", .line = depth - i, .function = "f", .source = ""});
+    return dictionary.DefineStack(frames);
+  };
+  uint32_t depth = 1;
+  while (nested(depth) != 0) ++depth;
+  EXPECT_GT(depth, 100) << "each of these frames is kept once, not once in each of the stacks";
+  EXPECT_LT(depth, 400);
+  EXPECT_EQ(nested(depth + 1), 0);
+  const v1::Stack known = dictionary.stack(nested(depth - 1));
+  EXPECT_EQ(known.frames_size(), depth - 1);
+  EXPECT_EQ(known.frames(0).line(), depth - 1);
+  EXPECT_EQ(known.frames(depth - 2).line(), 1);
+}
+
+TEST(DictionaryTest, AStackThatAnEarlierVersionLeftAsTextIsRead) {
+  v1::Stack stack;
+  stack.add_frames()->set_path("a.py");
+  stack.add_frames()->set_path("b.py");
+  const std::string text = SerializeDeterministic(stack);
+  struct {
+    uint32_t kind = 2, id = 1;
+    uint64_t size;
+  } const head{.size = text.size()};
+  SessionMemory::Left::Piece piece{.kind = PieceKind::kDictionary,
+                                   .memory = SessionMemory::Private()->AllocateRecords(4096),
+                                   .listing = {},
+                                   .facts = {},
+                                   .hash = {},
+                                   .used = (sizeof(head) + text.size() + 7) / 8 * 8};
+  std::memcpy(piece.memory.get(), &head, sizeof(head));
+  std::memcpy(piece.memory.get() + sizeof(head), text.data(), text.size());
+  std::vector<SessionMemory::Left::Piece> pieces;
+  pieces.push_back(std::move(piece));
+  Dictionary dictionary;
+  dictionary.Restore(std::move(pieces));
+  ASSERT_TRUE(dictionary.has_stack(1));
+  EXPECT_EQ(dictionary.stack(1).frames_size(), 2);
+  EXPECT_EQ(dictionary.stack(1).frames(1).path(), "b.py");
 }
 
 TEST(DictionaryTest, EntriesStayWhereTheyAreWhileOthersAreAdded) {

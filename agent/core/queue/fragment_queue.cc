@@ -285,7 +285,7 @@ void FragmentQueue::PutMarker(const v1::Marker& marker) {
   header.is_marker = 1;
   header.marker_size = static_cast<uint32_t>(marker_size);
   char* const out = Put(Reserve(header.size), &header, sizeof(header));
-  marker.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out));
+  static_cast<void>(marker.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out)));
   Commit();
   urgent_ = true;
 }

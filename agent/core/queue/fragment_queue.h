@@ -42,7 +42,8 @@ size_t EncodedSize(const Fragment& fragment);
 //    unless a fragment is larger than a chunk.
 // 2. A loss becomes a gap marker before anything that is appended after the loss.
 // 3. The mutex is held only while copying, never while waiting for room. Callers ask their MemoryBudget first.
-// 4. When Append has returned, its copy is in the session's memory until its chunk is recycled.
+// 4. When Append has returned, its copy is in the session's memory until its chunk is recycled. It says where the bytes
+//    of its payloads lie, so whoever takes the entry keeps them as long.
 //
 // Threads: Append, AppendMarker, AddLoss, Flush and Close from any; Take, Recycle and Restore from the sender.
 class FragmentQueue {

@@ -1,5 +1,7 @@
 #include "agent/core/transport/awaited_exports.h"
 
+#include <utility>
+
 #include "agent/core/str_cat.h"
 
 namespace msprobe::core {
@@ -33,9 +35,14 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (it == asked_.end()) return;  // reported twice
   if (!exported.error().empty()) {
     log_->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
+  } else if (exported.path().ends_with(".csv")) {  // of task grad_probe
+    std::string directory = exported.path().substr(0, exported.path().rfind('/'));
+    if (directory != told_directory_) {
+      log_->Info(Cat("gradients are in ", directory, ". "));
+      told_directory_ = std::move(directory);
+    }
   } else if (!exported.path().empty()) {
-    const bool is_table = exported.path().ends_with(".csv");  // of task grad_probe
-    log_->Info(Cat(is_table ? "gradients are in " : "dump.json is at ", exported.path(), ". "));
+    log_->Info(Cat("dump.json is at ", exported.path(), ". "));
   }
   if (!exported.incomplete() || !it->second.complete) asked_.erase(it);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "agent/core/log.h"
@@ -20,7 +21,7 @@ class AwaitedExports {
   // A marker was packed as entry `entry` of the queue while `open_step` was open. The end of a step asks for its
   // export, and so do the end of the session and ExportOpenStep for the open step.
   void Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry);
-  // Says where the files are, or why there are none.
+  // Says where the files are, or why there are none. Tables of gradients lie in one directory, which is said once.
   void Exported(const v1::StepExported& exported);
   // For a session that was left. A batch that its process had packed, with `open_step` open as it begins. Gives the
   // step that is open as it ends.
@@ -48,6 +49,7 @@ class AwaitedExports {
   bool server_exports_ = false;
   bool unknown_ = false;
   std::map<uint32_t, Asked> asked_;  // by step
+  std::string told_directory_;       // of gradients
 };
 
 }  // namespace msprobe::core

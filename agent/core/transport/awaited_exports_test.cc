@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "agent/core/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -59,6 +60,14 @@ TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
   exports_.Exported(At(4, ""));
   EXPECT_THAT(exports_.Missing(20), IsEmpty());
   EXPECT_THAT(lines_, ElementsAre("dump.json is at /dump/step3. ")) << "of a step without files nothing is said";
+}
+
+TEST_F(AwaitedExportsTest, TheDirectoryOfGradientsIsSaidOnce) {
+  for (uint32_t step = 0; step < 4; ++step) {
+    exports_.Packed(StepEnd(step), step, step);
+    exports_.Exported(At(step, Cat(step < 3 ? "/dump" : "/other", "/rank0/grad_summary_", step, ".csv")));
+  }
+  EXPECT_THAT(lines_, ElementsAre("gradients are in /dump/rank0. ", "gradients are in /other/rank0. "));
 }
 
 TEST_F(AwaitedExportsTest, AStepWithoutRecordsIsNotAwaited) {

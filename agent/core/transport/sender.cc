@@ -102,6 +102,7 @@ void Sender::AwaitExportsOfLeft() {
 }
 
 void Sender::Start() {
+  if (may_spill_) TellOfSpool(spool_.Check());
   thread_ = StartBackgroundThread("msprobe-sender", [this] { Run(); });
 }
 
@@ -172,6 +173,16 @@ void Sender::Spill() {
   while (parts_.budget->used() > parts_.budget->ceiling() / 8 * 3 && !spool_.full() && outbox_.SpillOldest()) {
   }
   parts_.counters->spool_full = spool_.full();
+  if (spool_.full()) TellOfSpool(spool_.failure());
+}
+
+void Sender::TellOfSpool(const absl::Status& failure) {
+  // Of what a dead process left, whoever sends it tells.
+  if (failure.ok() || parts_.control == nullptr || std::exchange(spool_told_, true)) return;
+  parts_.log->Warning(Cat("msprobe: the spool takes nothing: ", failure.message(),
+                          ". Records that no server takes wait in memory; when memory_ceiling_mb is reached, steps "
+                          "stall, and after stall_bound_s records are lost."));
+  ++parts_.counters->faults;
 }
 
 Sender::Clock::time_point Sender::Connect(Clock::time_point now) {

@@ -92,6 +92,8 @@ class Sender {
 
   std::string Missing(uint64_t entry) const;
   void Publish();
+  // Says why nothing can be spooled, the first time that this is an error.
+  void TellOfSpool(const absl::Status& failure);
   // At the end: what no server has is left for the next process, or lost, and the user is told.
   void LeaveOrRemove();
   // Writes the loss to dump_path/INCOMPLETE, and gives words for it.
@@ -117,6 +119,7 @@ class Sender {
   bool payload_next_ = false;  // batches and payloads take turns
   AwaitedExports exports_;
   std::optional<uint64_t> reported_;  // version of the last report on this stream; absent: nobody has asked for one
+  bool spool_told_ = false;           // TellOfSpool has said something
   bool lack_said_ = false;            // that the session's memory lacked room
 };
 

@@ -58,11 +58,11 @@ std::vector<SessionMemory::Left::Piece> PiecesOf(PieceKind kind, std::vector<Ses
 }  // namespace
 
 std::vector<std::string> LeftSession::Names(const std::string& directory) {
-  const std::vector<std::string> spooled = Spool::Names(directory);
-  std::set<std::string> names(spooled.begin(), spooled.end());
+  std::set<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const std::string file = it->path().filename().string();
+    if (std::string name = Spool::NameOf(file); !name.empty()) names.insert(std::move(name));
     if (const std::string name(SessionOfName(file)); !name.empty() && FindMemory(directory, name)) names.insert(name);
   }
   return {names.begin(), names.end()};
@@ -203,6 +203,10 @@ absl::StatusOr<LeftSession::Sent> LeftSession::Send(Route route, absl::Duration 
   if (counters.fragments_dropped > 0) {
     log->Warning(Cat("msprobe: ", counters.fragments_dropped.load(), " records that process ",
                      origin_.hello().process_id(), " left are damaged; the run lacks them."));
+  }
+  if (counters.payloads_dropped > 0) {
+    log->Warning(Cat("msprobe: the bytes of ", counters.payloads_dropped.load(), " tensors died with process ",
+                     origin_.hello().process_id(), "; their steps stay incomplete."));
   }
   if (memory_.has_value()) memory_->memory.reset();
   if (!status.ok()) return absl::UnavailableError(status.message());

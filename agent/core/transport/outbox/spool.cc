@@ -166,6 +166,13 @@ std::pair<uint64_t, uint64_t> RoomAt(const std::string& directory) {
   return {static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize, std::min(whole / 10, uint64_t{64} << 20)};
 }
 
+absl::Status CheckRoom(const std::string& directory, uint64_t size) {
+  const auto [free, kept] = RoomAt(directory);
+  if (free >= kept + size) return absl::OkStatus();
+  return absl::ResourceExhaustedError(Cat("the disk of the spool in ", directory, " is full: ", free >> 20,
+                                          " MiB are free, ", kept >> 20, " MiB are kept free"));
+}
+
 }  // namespace
 
 Spool::Spool(std::string directory, std::string name, uint64_t quota_bytes, std::string origin)
@@ -183,6 +190,7 @@ Spool::Spool(Spool&& other) noexcept
       origin_(other.origin_),
       keep_(other.keep_),
       full_(other.full_),
+      failure_(other.failure_),
       segments_(std::exchange(other.segments_, {})),
       next_segment_(other.next_segment_),
       held_bytes_(std::exchange(other.held_bytes_, 0)) {}
@@ -216,16 +224,32 @@ absl::Status Spool::OpenSegment() {
   return absl::OkStatus();
 }
 
+absl::Status Spool::Check() const {
+  std::filesystem::path made(directory_);  // what there is of it
+  std::error_code error;
+  while (!std::filesystem::exists(made, error) && made.has_parent_path()) made = made.parent_path();
+  if (made.empty() || !std::filesystem::exists(made, error)) made = ".";
+  const std::string path = made.string();
+  if (!std::filesystem::is_directory(made, error)) {
+    return absl::FailedPreconditionError(Cat(path, " is not a directory"));
+  }
+  if (access(path.c_str(), W_OK | X_OK) != 0) return Failure("write into", path, errno);
+  return CheckRoom(path, 0);
+}
+
 absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_view content) {
-  full_ = true;  // until it has succeeded
+  absl::StatusOr<Place> place = TryAppend(key, content);
+  full_ = !place.ok();
+  if (full_) failure_ = place.status();
+  return place;
+}
+
+absl::StatusOr<Spool::Place> Spool::TryAppend(std::string_view key, std::string_view content) {
   const uint64_t size = sizeof(Header) + key.size() + content.size();
   if (held_bytes_ + size > quota_) {
     return absl::ResourceExhaustedError(Cat("the spool in ", directory_, " is full: ", quota_, " bytes"));
   }
-  if (const auto [free, kept] = RoomAt(directory_); free < kept + size) {
-    return absl::ResourceExhaustedError(Cat("the disk of the spool in ", directory_, " is full: ", free >> 20,
-                                            " MiB are free, ", kept >> 20, " MiB are kept free"));
-  }
+  if (absl::Status status = CheckRoom(directory_, size); !status.ok()) return status;
   if (segments_.empty() || segments_.rbegin()->second.size >= segment_bytes_) {
     if (absl::Status status = OpenSegment(); !status.ok()) return status;
   }
@@ -241,7 +265,6 @@ absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_vie
   segment.size += size;
   ++segment.live;
   held_bytes_ += size;
-  full_ = false;
   return place;
 }
 
@@ -297,6 +320,11 @@ void Spool::Remove(std::map<uint32_t, Segment>::iterator segment) {
   held_bytes_ -= segment->second.size;
   if (segment->second.file->get() >= 0) unlink(segment->second.path.c_str());  // else it is the parent's
   segments_.erase(segment);
+}
+
+std::string Spool::NameOf(const std::string& file) {
+  auto segment = SegmentOf(file);
+  return segment ? std::move(segment->first) : "";
 }
 
 std::vector<std::string> Spool::Names(const std::string& directory) {

@@ -42,6 +42,9 @@ class Spool {
   Spool(Spool&& other) noexcept;
   ~Spool();  // deletes the segments, unless Keep was called
 
+  // What would keep Append from writing, as far as that shows without making anything.
+  absl::Status Check() const;
+
   // ResourceExhausted: the quota or the disk is full, and the spool is as before. A tenth of the disk is left free, but
   // no more than 64 MiB.
   absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
@@ -57,6 +60,8 @@ class Spool {
   void Release(const Place& place);
   // The last Append failed, and nothing has been released since.
   bool full() const { return full_; }
+  // Of the last Append that failed.
+  const absl::Status& failure() const { return failure_; }
 
   // From now on entries that are not released stay on disk, for a later process to take over.
   void Keep() { keep_ = true; }
@@ -69,6 +74,8 @@ class Spool {
   struct Left;
   // The spools that have segments in `directory`. Their processes may be alive.
   static std::vector<std::string> Names(const std::string& directory);
+  // The session that a file of such a directory is of; empty: it is no spool's.
+  static std::string NameOf(const std::string& file);
   // The spool of a process that is gone. Unavailable: it is in use. PermissionDenied: it is another user's. DataLoss:
   // the spool does not name its process.
   static absl::StatusOr<Left> TakeOver(const std::string& directory, const std::string& name);
@@ -90,6 +97,7 @@ class Spool {
   };
 
   absl::Status OpenSegment();
+  absl::StatusOr<Place> TryAppend(std::string_view key, std::string_view content);
   // Takes over the segment at `path`, and adds its whole entries.
   absl::Status Adopt(uint32_t number, const std::string& path, Left* left);
   void Remove(std::map<uint32_t, Segment>::iterator segment);
@@ -101,6 +109,7 @@ class Spool {
   const std::string origin_;
   bool keep_ = false;
   bool full_ = false;
+  absl::Status failure_;
   std::map<uint32_t, Segment> segments_;
   uint32_t next_segment_ = 0;
   uint64_t held_bytes_ = 0;

@@ -119,7 +119,17 @@ TEST_F(SpoolTest, DamageIsFoundAndACutOffTailEndsTheSegment) {
 TEST_F(SpoolTest, ADirectoryThatCannotBeMadeIsAnError) {
   Spool spool("/proc/nothing", "s", 1 << 20);
   EXPECT_FALSE(spool.Append("k", "c").ok());
+  EXPECT_FALSE(spool.failure().ok());
   EXPECT_EQ(spool.held_bytes(), 0);
+}
+
+TEST_F(SpoolTest, ACheckNamesWhatStandsInTheWayAndMakesNothing) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ / "file") << "no directory";
+  EXPECT_EQ(Spool(directory_ / "file" / "spool", "s", 1 << 20).Check().message(),
+            (directory_ / "file").string() + " is not a directory");
+  EXPECT_TRUE(Spool(directory_ / "none" / "yet", "s", 1 << 20).Check().ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "none"));
 }
 
 TEST_F(SpoolTest, IsTakenOverFromAProcessThatIsGone) {

@@ -1,9 +1,9 @@
 #include "agent/core/transport/packing/definitions.h"
 
+#include <string>
 #include <utility>
 
 #include "agent/core/content_hash.h"
-#include "agent/core/utf8.h"
 
 namespace msprobe::core {
 
@@ -15,28 +15,28 @@ uint64_t Definitions::AddStructure(const Dictionary::StructureEntry& structure, 
 uint64_t Definitions::AddStack(StackId id, v1::Batch* batch, size_t* bytes) {
   const auto [hash, unknown] = stack_hashes_.try_emplace(id, 0);
   if (unknown) {
-    const v1::Definition definition = Resolved(*dictionary_.stack(id));
-    if (!sent_.contains(definition.id())) Add(definition, batch, bytes);
+    v1::Definition definition = Resolved(dictionary_.stack(id));
     hash->second = definition.id();
+    if (!sent_.contains(definition.id())) Add(std::move(definition), batch, bytes);
   }
   return hash->second;
 }
 
 void Definitions::CopyAll(v1::Batch* batch) {
+  absl::flat_hash_set<uint64_t> copied;
+  const auto copy = [&](v1::Definition definition) {
+    sent_.insert(definition.id());
+    if (copied.insert(definition.id()).second) *batch->add_definitions() = std::move(definition);
+  };
   for (StructureId id = 1; id <= dictionary_.structures(); ++id) {
-    const Dictionary::StructureEntry* const structure = dictionary_.structure(id);
-    if (structure != nullptr && !sent_.contains(structure->hash)) sent_.emplace(structure->hash, Of(*structure));
+    if (const Dictionary::StructureEntry* const structure = dictionary_.structure(id)) copy(Of(*structure));
   }
   for (StackId id = 1; id <= dictionary_.stacks(); ++id) {
-    const std::string_view* const stack = dictionary_.stack(id);
-    if (stack == nullptr) continue;
-    const auto [hash, unknown] = stack_hashes_.try_emplace(id, 0);
-    if (!unknown) continue;
-    const v1::Definition definition = Resolved(*stack);
-    hash->second = definition.id();
-    sent_.emplace(definition.id(), definition);
+    if (!dictionary_.has_stack(id)) continue;
+    v1::Definition definition = Resolved(dictionary_.stack(id));
+    stack_hashes_[id] = definition.id();
+    copy(std::move(definition));
   }
-  for (const auto& [id, definition] : sent_) *batch->add_definitions() = definition;
 }
 
 v1::Definition Definitions::Of(const Dictionary::StructureEntry& structure) {
@@ -46,12 +46,15 @@ v1::Definition Definitions::Of(const Dictionary::StructureEntry& structure) {
   return definition;
 }
 
-v1::Definition Definitions::Resolved(std::string_view serialized) {
-  v1::Stack given, stack;
-  static_cast<void>(given.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())));
-  for (v1::Frame& frame : *given.mutable_frames()) {
-    if (frame.source().empty()) frame.set_source(ToUtf8(source_lines_.Line(frame.path(), frame.line())));
-    if (!frame.source().empty()) *stack.add_frames() = std::move(frame);
+v1::Definition Definitions::Resolved(const v1::Stack& given) {
+  v1::Stack stack;
+  for (const v1::Frame& frame : given.frames()) {
+    std::string source = frame.source();
+    if (source.empty()) source = source_lines_.Line(frame.path(), frame.line());
+    if (source.empty()) continue;
+    v1::Frame& resolved = *stack.add_frames();
+    resolved = frame;
+    resolved.set_source(std::move(source));
   }
   v1::Definition definition;
   definition.set_stack(SerializeDeterministic(stack));
@@ -59,10 +62,10 @@ v1::Definition Definitions::Resolved(std::string_view serialized) {
   return definition;
 }
 
-void Definitions::Add(const v1::Definition& definition, v1::Batch* batch, size_t* bytes) {
-  *batch->add_definitions() = definition;
+void Definitions::Add(v1::Definition definition, v1::Batch* batch, size_t* bytes) {
+  sent_.insert(definition.id());
   *bytes += definition.ByteSizeLong();
-  sent_.emplace(definition.id(), definition);
+  *batch->add_definitions() = std::move(definition);
 }
 
 }  // namespace msprobe::core

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "agent/core/queue/dictionary.h"
 #include "agent/core/record.h"
 #include "agent/core/transport/packing/source_lines.h"
@@ -31,12 +31,12 @@ class Definitions {
 
  private:
   static v1::Definition Of(const Dictionary::StructureEntry& structure);
-  v1::Definition Resolved(std::string_view stack);
-  void Add(const v1::Definition& definition, v1::Batch* batch, size_t* bytes);
+  v1::Definition Resolved(const v1::Stack& given);
+  void Add(v1::Definition definition, v1::Batch* batch, size_t* bytes);
 
   const Dictionary& dictionary_;
   SourceLines source_lines_;
-  absl::flat_hash_map<uint64_t, v1::Definition> sent_;  // by hash
+  absl::flat_hash_set<uint64_t> sent_;  // hashes
   absl::flat_hash_map<StackId, uint64_t> stack_hashes_;
 };
 

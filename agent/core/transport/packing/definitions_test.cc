@@ -60,6 +60,9 @@ TEST_F(DefinitionsTest, AServerThatLostThemGetsAllOfTheSession) {
   v1::Batch whole;
   definitions_.CopyAll(&whole);
   EXPECT_EQ(whole.definitions_size(), 3);
+  v1::Batch again;
+  definitions_.CopyAll(&again);
+  EXPECT_EQ(again.SerializeAsString(), whole.SerializeAsString());
   batch_.Clear();
   AddStructure(unsent);
   EXPECT_EQ(batch_.definitions_size(), 0) << "it counts as sent";

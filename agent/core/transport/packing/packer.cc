@@ -58,7 +58,6 @@ Packer::Packer(std::string session, const Dictionary* dictionary)
 
 bool Packer::Add(const Fragment& fragment, std::vector<Leaf>& leaves) {
   const Dictionary::StructureEntry* const structure = dictionary_->structure(fragment.structure);
-  const std::string_view* const stack = dictionary_->stack(fragment.stack);
   const std::string_view* const parent = dictionary_->parent(fragment.parent);
   const Dictionary::Slots given{.tensors = static_cast<uint32_t>(leaves.size()),
                                 .integers = static_cast<uint32_t>(fragment.integers.size()),
@@ -67,7 +66,7 @@ bool Packer::Add(const Fragment& fragment, std::vector<Leaf>& leaves) {
                                 .strings = static_cast<uint32_t>(fragment.strings.size())};
   const size_t size = EncodedSize(fragment);
   // Columns hold no ends: one fragment with a value too many would shift all that follow.
-  if (structure == nullptr || (fragment.stack != 0 && stack == nullptr) ||
+  if (structure == nullptr || (fragment.stack != 0 && !dictionary_->has_stack(fragment.stack)) ||
       (fragment.parent != 0 && parent == nullptr) || given != structure->slots || size > kLargestFragment ||
       (verifies_ && fragment.digest != 0 && fragment.digest != DigestOf(fragment, *dictionary_))) {
     uint64_t payloads = 0;

@@ -51,6 +51,9 @@ bool QueueDrain::PackFront(Clock::time_point now) {
       const Dictionary::StructureEntry* const structure = parts_.dictionary->structure(reader_->fragment().structure);
       // Scalars open no step: theirs may have ended.
       if (structure == nullptr || !structure->is_scalars) open_step_ = reader_->fragment().step;
+      for (const Leaf& leaf : reader_->leaves()) {
+        if (leaf.payload != nullptr) unlisted_.push_back(leaf.payload);
+      }
       if (!packer_->Add(reader_->fragment(), reader_->leaves())) {
         ++parts_.counters->faults;
         ++parts_.counters->fragments_dropped;
@@ -84,7 +87,7 @@ bool QueueDrain::CompleteReadings(Clock::time_point now) {
   bool lost = false;
   for (Leaf& leaf : reader_->leaves()) {
     if (leaf.pending == nullptr) continue;
-    PendingReading::State state = leaf.pending->state();
+    const PendingReading::State state = leaf.pending->state();
     if (state == PendingReading::State::kUnderWay) {
       const bool began = !waiting_since_.has_value();
       if (began) waiting_since_ = now;
@@ -95,17 +98,20 @@ bool QueueDrain::CompleteReadings(Clock::time_point now) {
       if (!std::exchange(gave_up_, true)) {
         parts_.log->Warning("msprobe: a device does not give numbers back in time; records go without them.");
       }
-      state = PendingReading::State::kLost;
-    } else {
+    } else if (state == PendingReading::State::kCame) {
       gave_up_ = false;
       waiting_since_.reset();
-    }
-    if (state == PendingReading::State::kCame) {
       leaf.pending->Complete(leaf);
-    } else {
-      lost = true;
-      if (leaf.payload != nullptr) ++parts_.counters->payloads_dropped;
-      leaf.payload.reset();
+      leaf.pending.reset();
+    }
+  }
+  // Lost are those that are left, now that the record is packed: while it waits for a reading it keeps everything.
+  for (Leaf& leaf : reader_->leaves()) {
+    if (leaf.pending == nullptr) continue;
+    lost = true;
+    if (leaf.payload != nullptr) {
+      ++parts_.counters->payloads_dropped;
+      unlisted_.push_back(std::exchange(leaf.payload, nullptr));
     }
     leaf.pending.reset();
   }
@@ -129,6 +135,7 @@ void QueueDrain::GiveBackChunks() {
     parts_.queue->Recycle(std::move(chunk));
   }
   packed_.clear();
+  unlisted_.clear();
 }
 
 }  // namespace msprobe::core

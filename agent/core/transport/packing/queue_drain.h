@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "agent/core/doorbell.h"
@@ -26,6 +28,8 @@ namespace msprobe::core {
 //    record goes without numbers and bytes, marked kFault. After that no reading is waited for until one comes.
 // 3. A chunk goes back to the queue once the outbox has the batch with its last entry. The session's memory then lists
 //    that batch, so whoever takes the memory over when the process has died goes on exactly there.
+// 4. Until then no payload of an entry is freed, though the outbox may have its bytes already or the batch may go
+//    without it: the entry tells where the bytes lie, and another tensor's would be found there.
 //
 // Threads: one, but ExpectReadingsUntil any.
 class QueueDrain {
@@ -68,6 +72,7 @@ class QueueDrain {
   void PackMarker(std::string_view serialized);
   // Completes the leaves of reader_'s fragment. False: a reading is under way.
   bool CompleteReadings(Clock::time_point now);
+  // Everything packed is in a batch that is listed.
   void GiveBackChunks();
 
   const SenderParts& parts_;
@@ -80,7 +85,8 @@ class QueueDrain {
 
   uint64_t packed_entries_ = 0;
   std::optional<uint32_t> open_step_;
-  std::deque<Chunk> packed_;           // their last entries are not in a batch yet
+  std::deque<Chunk> packed_;                        // their last entries are not in a batch yet
+  std::vector<std::shared_ptr<Payload>> unlisted_;  // of the entries packed since the last batch
   std::deque<Chunk> taken_;            // between two calls of Drain: not empty only behind a reading that is under way
   std::optional<ChunkReader> reader_;  // of taken_.front()
   std::optional<Clock::time_point> waiting_since_;  // for a reading of reader_'s fragment

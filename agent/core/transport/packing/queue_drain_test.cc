@@ -24,11 +24,24 @@ class ToldReading : public PendingReading {
   State state_ = State::kUnderWay;
 };
 
+// Says when it is freed.
+class ToldPayload : public TextPayload {
+ public:
+  ToldPayload(std::string content, std::function<void()> freed)
+      : TextPayload(std::move(content)), freed_(std::move(freed)) {}
+  ~ToldPayload() override { freed_(); }
+
+ private:
+  const std::function<void()> freed_;
+};
+
 class QueueDrainTest : public SenderPartsTest {
  protected:
-  void Append(uint32_t count, std::shared_ptr<PendingReading> pending = nullptr, uint32_t step = 0) {
+  void Append(uint32_t count, std::shared_ptr<PendingReading> pending = nullptr, uint32_t step = 0,
+              std::shared_ptr<Payload> payload = nullptr) {
     Leaf leaf;
     leaf.pending = std::move(pending);
+    leaf.payload = std::move(payload);
     Fragment fragment;
     fragment.step = step;
     fragment.structure = with_tensor_;
@@ -108,6 +121,33 @@ TEST_F(QueueDrainTest, MemoryOfTheQueueIsGivenBackOnceItIsInABatch) {
   EXPECT_EQ(budget_->used(), 0);
 }
 
+TEST_F(QueueDrainTest, NoPayloadIsFreedBeforeTheBatchOfItsRecord) {
+  // The last batch when each was freed; the outbox, which outlives this test's body, frees its own later.
+  const auto freed_at = std::make_shared<std::vector<uint64_t>>();
+  const auto payload = [&](std::string content) {
+    return std::make_shared<ToldPayload>(
+        std::move(content), [freed_at, this] { freed_at->push_back(outbox_.batches().last_sequence()); });
+  };
+  const auto lost = std::make_shared<ToldReading>();
+  lost->state_ = PendingReading::State::kLost;
+  Append(1, nullptr, 0, payload("held"));
+  Append(2, nullptr, 0, payload("held"));  // the outbox needs one of them
+  Append(3, lost, 0, payload("its reading is lost"));
+  Fragment misfit;
+  Leaf leaf;
+  leaf.payload = payload("its record does not fit");
+  misfit.structure = structure_;
+  misfit.leaves = std::span(&leaf, 1);
+  ASSERT_EQ(budget_->Acquire(EncodedSize(misfit)), MemoryBudget::Outcome::kGranted);
+  queue_.Append(misfit);
+  leaf.payload.reset();
+  queue_.Flush();
+  EXPECT_THAT(*freed_at, IsEmpty());
+  drain_.Drain(now_, kLinger);
+  EXPECT_THAT(*freed_at, ElementsAre(1, 1, 1));
+  EXPECT_EQ(outbox_.payloads().count(), 1);
+}
+
 TEST_F(QueueDrainTest, AReadingHoldsItsPlaceAndWhatStandsBeforeItGoes) {
   const auto reading = std::make_shared<ToldReading>();
   Append(1);
@@ -123,6 +163,55 @@ TEST_F(QueueDrainTest, AReadingHoldsItsPlaceAndWhatStandsBeforeItGoes) {
   EXPECT_THAT(Packed(), ElementsAre(std::pair(1, false), std::pair(2, false), std::pair(3, false)));
   EXPECT_FALSE(drain_.waits_for_reading());
   EXPECT_TRUE(drain_.empty());
+}
+
+TEST_F(QueueDrainTest, ARecordOfALostReadingIsMarkedThoughItWaitsForAnother) {
+  Structure two;
+  two.name = "Torch.add_two";
+  two.fields.kind = NodeKind::kDict;
+  for (const char* key : {"0", "1"}) {
+    Node tensor;
+    tensor.kind = NodeKind::kTensor;
+    tensor.key = key;
+    two.fields.children.push_back(tensor);
+  }
+  bool freed = false;
+  const auto lost = std::make_shared<ToldReading>(), late = std::make_shared<ToldReading>();
+  lost->state_ = PendingReading::State::kLost;
+  std::vector<Leaf> leaves(2);
+  leaves[0].pending = lost;
+  leaves[0].payload = std::make_shared<ToldPayload>("lost", [&] { freed = true; });
+  leaves[1].pending = late;
+  Fragment fragment;
+  fragment.structure = dictionary_.DefineStructure(two);
+  fragment.count = 1;
+  fragment.leaves = leaves;
+  ASSERT_EQ(budget_->Acquire(EncodedSize(fragment)), MemoryBudget::Outcome::kGranted);
+  queue_.Append(fragment);
+  leaves.clear();
+  queue_.Flush();
+  drain_.Drain(now_, kLinger);
+  EXPECT_FALSE(freed) << "its record is in no batch";
+  late->state_ = PendingReading::State::kCame;
+  drain_.Drain(now_ + milliseconds(1), kLinger);
+  EXPECT_THAT(Packed(), ElementsAre(std::pair(1, true)));
+  EXPECT_TRUE(freed);
+  EXPECT_EQ(counters_.faults, 1);
+
+  // A lost one does not begin another's wait anew.
+  lost->state_ = PendingReading::State::kLost;
+  late->state_ = PendingReading::State::kUnderWay;
+  leaves.resize(2);
+  leaves[0].pending = lost;
+  leaves[1].pending = late;
+  fragment.count = 2;
+  fragment.leaves = leaves;
+  ASSERT_EQ(budget_->Acquire(EncodedSize(fragment)), MemoryBudget::Outcome::kGranted);
+  queue_.Append(fragment);
+  queue_.Flush();
+  drain_.Drain(now_, kLinger);
+  drain_.Drain(now_ + std::chrono::seconds(31), kLinger);
+  EXPECT_THAT(Packed(), ElementsAre(std::pair(1, true), std::pair(2, true)));
 }
 
 TEST_F(QueueDrainTest, AfterOneReadingWasGivenUpNoOtherIsWaitedForUntilOneComes) {

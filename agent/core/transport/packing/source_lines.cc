@@ -45,6 +45,13 @@ const SourceLines::File& SourceLines::Read(const std::string& path) {
 }
 
 std::string SourceLines::Line(const std::string& path, uint32_t line) {
+  absl::flat_hash_map<uint32_t, std::string>& given = given_[path];
+  const auto [it, is_new] = given.try_emplace(line);
+  if (is_new) it->second = ReadLine(path, line);
+  return it->second;
+}
+
+std::string SourceLines::ReadLine(const std::string& path, uint32_t line) {
   const File& file = Read(path);
   if (line == 0 || line > file.starts.size()) return "";
   const absl::string_view rest = absl::string_view(file.content).substr(file.starts[line - 1]);
