@@ -5,12 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string_view>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "agent/core/process_identity.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
@@ -18,8 +16,7 @@
 namespace msprobe::server {
 namespace {
 
-// How often Look runs. An embedded server exports right away what a killed process left.
-constexpr absl::Duration kLookEmbedded = absl::Milliseconds(100);
+// How often Look runs.
 constexpr absl::Duration kLook = absl::Seconds(1);
 
 void Say(core::Log::Severity severity, std::string_view text) {
@@ -108,14 +105,18 @@ void Adoptions::Start(std::vector<std::string> addresses) {
 }
 
 void Adoptions::Stop() {
-  stop_ = true;
+  {
+    core::MutexLock lock(&mu_);
+    stop_ = true;
+  }
+  stopped_.SignalAll();
   if (thread_.joinable()) thread_.join();
 }
 
 bool Adoptions::Awaits(const std::string& session) const {
   const std::string name = core::ToHex(session);
   {
-    absl::MutexLock lock(&mu_);
+    core::MutexLock lock(&mu_);
     if (refused_.contains(name)) return false;
     if (const auto known = ours_.find(name); known != ours_.end() && !known->second) return false;
   }
@@ -123,13 +124,13 @@ bool Adoptions::Awaits(const std::string& session) const {
 }
 
 void Adoptions::Run() {
+  const auto period = absl::ToChronoMilliseconds(kLook);
   while (!stop_) {
     Look();
-    // Not the wall clock: that can be set.
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point until =
-        Clock::now() + absl::ToChronoMilliseconds(options_.dump_path.empty() ? kLook : kLookEmbedded);
-    while (!stop_ && Clock::now() < until) absl::SleepFor(kLookEmbedded);
+    const auto next = core::CondVar::Clock::now() + period;
+    core::MutexLock lock(&mu_);
+    while (!stop_ && stopped_.WaitUntil(&mu_, next)) {
+    }
   }
 }
 
@@ -148,7 +149,7 @@ void Adoptions::Look() {
 
 bool Adoptions::IsOurs(const std::string& name) {
   {
-    absl::MutexLock lock(&mu_);
+    core::MutexLock lock(&mu_);
     if (refused_.contains(name)) return false;
     if (const auto known = ours_.find(name); known != ours_.end()) return known->second;
   }
@@ -157,7 +158,7 @@ bool Adoptions::IsOurs(const std::string& name) {
   const bool ours = origin.ok() && (options_.dump_path.empty() ? NamesUs(*origin) : origin->servers().empty());
   // A damaged file beside this server's own data is worth a line; in /dev/shm it may be anybody's.
   if (!origin.ok() && !options_.dump_path.empty()) LogWarning("{}", std::string(origin.status().message()));
-  absl::MutexLock lock(&mu_);
+  core::MutexLock lock(&mu_);
   ours_[name] = ours;
   return ours;
 }
@@ -201,7 +202,7 @@ void Adoptions::Adopt(const std::string& name) {
 void Adoptions::Refuse(const std::string& name, const absl::Status& why) {
   LogWarning("session {} is not adopted, what its process left stays where it is: {}", name,
              std::string(why.message()));
-  absl::MutexLock lock(&mu_);
+  core::MutexLock lock(&mu_);
   refused_.insert(name);
 }
 

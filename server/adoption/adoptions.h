@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "agent/core/log.h"
+#include "agent/core/mutex.h"
 #include "agent/core/transport/left/left_session.h"
 
 namespace msprobe::server {
@@ -64,7 +64,8 @@ class Adoptions {
   std::atomic<bool> looked_{false};
   std::atomic<bool> idle_{true};
 
-  mutable absl::Mutex mu_;
+  mutable core::Mutex mu_;
+  core::CondVar stopped_;
   std::map<std::string, bool> ours_ ABSL_GUARDED_BY(mu_);  // IsOurs by name
   std::set<std::string> refused_ ABSL_GUARDED_BY(mu_);
 };

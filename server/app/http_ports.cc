@@ -15,26 +15,28 @@ constexpr int kScrapes = 2;  // at the same time
 
 }  // namespace
 
-absl::Status HttpPorts::StartMetrics() {
+absl::Status HttpPorts::StartMetrics(std::function<void()> before_scrape) {
   if (options_.metrics_listen.empty()) return absl::OkStatus();
-  auto port = HttpServer::Start(
-      {.flag = "metrics_listen",
-       .address = options_.metrics_listen,
-       .longest = kScrape,
-       .workers = kScrapes,
-       .on_cut = CountCut("metrics")},
-      [this](const HttpRequest& request) {
-        if (request.path != "/metrics")
-          return HttpResponse{404, "text/plain", "the metrics are at /metrics\n", nullptr};
-        return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", "", [this](HttpStream& stream) {
-                              const absl::Time began = absl::Now();
-                              stream.Write(metrics_->Text());
-                              metrics_->Observe(Metric::kScrapeSeconds, absl::ToDoubleSeconds(absl::Now() - began));
-                            }};
-      });
+  before_scrape_ = std::move(before_scrape);
+  auto port = HttpServer::Start({.flag = "metrics_listen",
+                                 .address = options_.metrics_listen,
+                                 .longest = kScrape,
+                                 .workers = kScrapes,
+                                 .on_cut = CountCut("metrics")},
+                                [this](const HttpRequest& request) { return AnswerScrape(request); });
   if (!port.ok()) return port.status();
   metrics_port_ = *std::move(port);
   return absl::OkStatus();
+}
+
+HttpResponse HttpPorts::AnswerScrape(const HttpRequest& request) const {
+  if (request.path != "/metrics") return {404, "text/plain", "the metrics are at /metrics\n", nullptr};
+  return {200, "text/plain; version=0.0.4; charset=utf-8", "", [this](HttpStream& stream) {
+            const absl::Time began = absl::Now();
+            before_scrape_();
+            stream.Write(metrics_->Text());
+            metrics_->Observe(Metric::kScrapeSeconds, absl::ToDoubleSeconds(absl::Now() - began));
+          }};
 }
 
 absl::Status HttpPorts::StartPage(const GrpcServices& services, Tokens* tokens, RefusalLog* refusals) {

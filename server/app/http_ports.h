@@ -23,8 +23,8 @@ class HttpPorts {
   // Borrows everything; all outlive this.
   HttpPorts(const ServerOptions* options, Metrics* metrics) : options_(*options), metrics_(metrics) {}
 
-  // Serves /metrics. Errors: see HttpServer::Start.
-  absl::Status StartMetrics();
+  // Serves /metrics, and calls `before_scrape` before each, from any thread. Errors: see HttpServer::Start.
+  absl::Status StartMetrics(std::function<void()> before_scrape);
   // Serves the web page, which asks questions as a client of `services` would. `tokens` null: no token is needed.
   absl::Status StartPage(const GrpcServices& services, Tokens* tokens, RefusalLog* refusals);
   // Both are idempotent.
@@ -32,11 +32,13 @@ class HttpPorts {
   void StopMetrics();
 
  private:
+  HttpResponse AnswerScrape(const HttpRequest& request) const;
   // Counts the connections that an HttpServer cuts.
   std::function<void(std::string_view why)> CountCut(std::string port);
 
   const ServerOptions& options_;
   Metrics* const metrics_;
+  std::function<void()> before_scrape_;
   std::unique_ptr<WebService> page_;
   std::unique_ptr<HttpServer> page_port_;
   std::unique_ptr<HttpServer> metrics_port_;

@@ -497,7 +497,7 @@ int Main(Settings& settings) {
     return absl::IsInvalidArgument(server.status()) ? 2 : 1;
   }
   NotifyService("READY=1");
-  const timespec period{0, 200'000'000};
+  const timespec period{0, 500'000'000};
   while ((*server)->Tick()) {
     if (!(*server)->data_dir_in_place()) {
       LogError("the data directory was removed or replaced while it was in use; this server ends");

@@ -167,7 +167,7 @@ absl::Status Server::Begin() {
   if (dump_room_ != nullptr) dump_room_->Start(sessions_.get());
   metrics_.Set(Metric::kBuildInfo, 1, {options_.version});
   metrics_.Set(Metric::kProcessStart, absl::ToDoubleSeconds(started_ - absl::UnixEpoch()));
-  if (absl::Status status = http_.StartMetrics(); !status.ok()) return status;
+  if (absl::Status status = http_.StartMetrics([this] { PublishMeters(); }); !status.ok()) return status;
   if (absl::Status status = http_.StartPage(*services_, tokens_.get(), &refusals_); !status.ok()) return status;
   if (const std::string& file = options_.embedded.advertise; !file.empty()) {
     absl::Status status = WriteAdvertisement(file, addresses().front(), store_->catalogue().server_id());
@@ -194,14 +194,17 @@ v1::ServerInfo Server::Info() const {
   return info;
 }
 
+void Server::PublishMeters() {
+  store_meters_->Publish();
+  metrics_.Set(Metric::kExportsWaiting, static_cast<double>(monitors_->waiting()));
+}
+
 bool Server::Tick() {
   const absl::Time now = absl::Now();
   store_->database().Tend();
   sessions_->Tick();
   jobs_->Tick();
   services_->Tick(now);
-  store_meters_->Publish();
-  metrics_.Set(Metric::kExportsWaiting, static_cast<double>(monitors_->waiting()));
   certificates_->Tick(now);
   if (drain_requested_) return false;
   return !options_.embedded.enabled || !NothingLeft();

@@ -31,7 +31,7 @@
 
 namespace msprobe::server {
 
-// The whole server. Call Start, then Tick about every 200 ms until it returns false, then Stop.
+// The whole server. Call Start, then Tick about twice a second until it returns false, then Stop.
 // Threads: RequestDrain from any; the rest from one.
 class Server {
  public:
@@ -69,6 +69,8 @@ class Server {
   absl::Status Begin();
 
   v1::ServerInfo Info() const;
+  // What is looked up for whoever reads the metrics.
+  void PublishMeters();
   // The state of a session's process. If the process has left something here, it counts as alive until that is adopted.
   ProcessState StateOf(const v1::Hello& hello) const;
   bool NothingLeft();

@@ -11,12 +11,10 @@
 #include <string>
 #include <system_error>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace msprobe::server {
 namespace {
-
-constexpr absl::Duration kPeriod = absl::Seconds(1);
 
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
@@ -25,13 +23,10 @@ double Seconds(const timeval& time) {
 }  // namespace
 
 void StoreMeters::Publish() {
-  PublishTiler();
-  metrics_->Set(Metric::kWriteBufferBytes, static_cast<double>(database_->write_buffer_usage()));
+  absl::MutexLock lock(&mu_);
   metrics_->Set(Metric::kDiskFreeBytes, static_cast<double>(database_->free_bytes()));
   metrics_->Set(Metric::kStoreRefusing, database_->Writable().ok() ? 0 : 1);
-  const absl::Time now = absl::Now();
-  if (now < next_) return;
-  next_ = now + kPeriod;
+  PublishTiler();
   PublishStore();
   PublishProcess();
 }
@@ -62,6 +57,7 @@ void StoreMeters::PublishStore() {
   metrics_->Add(Metric::kWriteSeconds, absl::ToDoubleSeconds(now.write_time - published_store_.write_time));
   metrics_->Set(Metric::kWriteStall, now.write_stall);
   metrics_->Set(Metric::kCompactionBytes, static_cast<double>(now.pending_compaction_bytes));
+  metrics_->Set(Metric::kWriteBufferBytes, static_cast<double>(database_->write_buffer_usage()));
   metrics_->Set(Metric::kBlockCacheBytes, static_cast<double>(now.block_cache_bytes));
   for (const auto& [family, name] : {std::pair(Family::kMeta, "meta"), std::pair(Family::kRows, "rows"),
                                      std::pair(Family::kTiles, "tiles"), std::pair(Family::kPayloads, "payloads")}) {

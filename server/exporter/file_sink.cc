@@ -54,8 +54,24 @@ void RemoveAll(const std::string& directory) {
 
 }  // namespace
 
-DirectorySink::DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask)
-    : directory_(std::move(directory)), umask_(umask), temporary_(std::move(temporary)) {}
+absl::StatusOr<bool> FileSink::Repeat(std::string_view, std::string_view) { return false; }
+
+bool FormerFiles::Link(std::string_view name, const File& file, const std::string& path) const {
+  if (link(Cat(directory_, "/", name).c_str(), path.c_str()) != 0) return false;
+  // Asked of the link, so that nothing else can come in between.
+  struct stat linked {};
+  const bool same = lstat(path.c_str(), &linked) == 0 && linked.st_dev == file.device && linked.st_ino == file.inode &&
+                    linked.st_size == file.size && linked.st_mtim.tv_sec == file.written.tv_sec &&
+                    linked.st_mtim.tv_nsec == file.written.tv_nsec;
+  if (!same) unlink(path.c_str());
+  return same;
+}
+
+DirectorySink::DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask,
+                             FormerFiles* former)
+    : directory_(std::move(directory)), umask_(umask), temporary_(std::move(temporary)), former_(former) {
+  written_.directory_ = directory_;
+}
 
 DirectorySink::DirectorySink(DirectorySink&& other) noexcept
     : directory_(std::move(other.directory_)),
@@ -63,14 +79,18 @@ DirectorySink::DirectorySink(DirectorySink&& other) noexcept
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      buffer_(std::move(other.buffer_)) {}
+      buffer_(std::move(other.buffer_)),
+      former_(other.former_),
+      written_(std::move(other.written_)),
+      repeatable_(std::move(other.repeatable_)) {}
 
 DirectorySink::~DirectorySink() {
   if (descriptor_ >= 0) close(descriptor_);
   if (!temporary_.empty()) RemoveAll(temporary_);
 }
 
-absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::optional<mode_t> umask) {
+absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::optional<mode_t> umask,
+                                                  FormerFiles* former) {
   static std::atomic<uint32_t> next{0};
   while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
   if (directory.empty() || directory == "/") {
@@ -82,20 +102,43 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
       (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
   RemoveAll(temporary);  // an earlier process with the same id may have left it
   if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
-  return DirectorySink(std::move(directory), temporary, umask);
+  return DirectorySink(std::move(directory), temporary, umask, former);
+}
+
+absl::StatusOr<bool> DirectorySink::Repeat(std::string_view path, std::string_view content) {
+  if (former_ == nullptr) return false;
+  if (absl::Status status = CheckRelative(path); !status.ok()) return status;
+  const std::string file = Cat(temporary_, "/", path);
+  const auto known = former_->files_.find(path);
+  if (known != former_->files_.end() && known->second.content == content) {
+    std::string parent = std::filesystem::path(file).parent_path();
+    if (parent != linked_into_) {
+      if (absl::Status made = MakeDirectories(parent, umask_); !made.ok()) return made;
+      linked_into_ = std::move(parent);
+    }
+    if (former_->Link(path, known->second, file)) {
+      written_.files_.insert_or_assign(std::string(path), known->second);
+      return true;
+    }
+  }
+  written_.files_[std::string(path)] = {.content = std::string(content)};
+  repeatable_ = file;
+  return false;
 }
 
 absl::Status DirectorySink::Begin(std::string_view path) {
   if (absl::Status status = CheckRelative(path); !status.ok()) return status;
   buffer_.clear();
   file_ = Cat(temporary_, "/", path);
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ >= 0) {
       if (umask_.has_value()) fchmod(descriptor_, 0666 & ~*umask_);
       return absl::OkStatus();
     }
-    if (errno != ENOENT || attempt == 1) break;
+    // Never into what is there: it may be a link to a file of an earlier directory.
+    if (errno == EEXIST && unlink(file_.c_str()) == 0) continue;
+    if (errno != ENOENT) break;
     absl::Status made = MakeDirectories(std::filesystem::path(file_).parent_path(), umask_);
     if (!made.ok()) return made;
   }
@@ -103,31 +146,54 @@ absl::Status DirectorySink::Begin(std::string_view path) {
 }
 
 absl::Status DirectorySink::Write(std::string_view content) {
+  if (content.size() >= kBufferBytes) {
+    absl::Status status = Flush();
+    return status.ok() ? WriteOut(content) : status;
+  }
   buffer_ += content;
   return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
 }
 
 absl::Status DirectorySink::Flush() {
-  std::string_view content = buffer_;
+  absl::Status status = WriteOut(buffer_);
+  buffer_.clear();
+  return status;
+}
+
+absl::Status DirectorySink::WriteOut(std::string_view content) const {
   while (!content.empty()) {
     const ssize_t count = write(descriptor_, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return SystemError("write", file_);
     content.remove_prefix(static_cast<size_t>(count));
   }
-  buffer_.clear();
   return absl::OkStatus();
 }
 
 absl::Status DirectorySink::End() {
   if (absl::Status status = Flush(); !status.ok()) return status;
+  if (file_ == std::exchange(repeatable_, {})) {
+    FormerFiles::File& file = written_.files_[file_.substr(temporary_.size() + 1)];
+    struct stat found {};
+    if (fstat(descriptor_, &found) == 0) {
+      file.device = found.st_dev;
+      file.inode = found.st_ino;
+      file.size = found.st_size;
+      file.written = found.st_mtim;
+    }
+  }
   const int descriptor = std::exchange(descriptor_, -1);
   if (close(descriptor) != 0) return SystemError("write", file_);
   return absl::OkStatus();
 }
 
 absl::Status DirectorySink::Commit() {
-  const std::string temporary = std::exchange(temporary_, {});
+  absl::Status placed = Place(std::exchange(temporary_, {}));
+  if (placed.ok() && former_ != nullptr) *former_ = std::move(written_);
+  return placed;
+}
+
+absl::Status DirectorySink::Place(const std::string& temporary) const {
   const char* from = temporary.c_str();
   const char* to = directory_.c_str();
   if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return absl::OkStatus();

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,25 +27,53 @@ class FileSink {
  public:
   virtual ~FileSink() = default;
 
+  // True: the sink has this file already, and it is neither begun nor written. False: it must be. `content` says what
+  // the file will hold: with one path and one content, it has the same bytes each time.
+  virtual absl::StatusOr<bool> Repeat(std::string_view path, std::string_view content);
+
   virtual absl::Status Begin(std::string_view path) = 0;
   virtual absl::Status Write(std::string_view content) = 0;
   virtual absl::Status End() = 0;
+};
+
+// The files that a directory was written with, for the next directory of its kind: of a model that only infers, most
+// tensors of a step are weights, which the step before has in files of the same name.
+class FormerFiles {
+  friend class DirectorySink;
+
+  struct File {
+    std::string content;
+    dev_t device = 0;
+    ino_t inode = 0;
+    off_t size = 0;
+    timespec written = {};
+  };
+
+  // Makes `path` a link to one of the files. False: it is gone, or somebody has written it since.
+  bool Link(std::string_view name, const File& file, const std::string& path) const;
+
+  std::string directory_;
+  std::map<std::string, File, std::less<>> files_;  // by path below it
 };
 
 // Writes into a temporary sibling of `directory`, which Commit() moves into place, so that nobody ever sees a
 // half-written directory. An existing directory is exchanged in one step (renameat2 RENAME_EXCHANGE) and then removed.
 // A file system without RENAME_EXCHANGE takes two renames, between which the directory is missing. There is no fsync,
 // because the store is what survives power loss. Destruction without Commit() removes everything that was written.
+// With `former`, files that stay as they were are hard links to those of the directory before.
 class DirectorySink : public FileSink {
  public:
   // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: for the new files,
   // instead of this process's.
-  static absl::StatusOr<DirectorySink> Open(std::string directory, std::optional<mode_t> umask = std::nullopt);
+  // `former`: what the last sink with it has committed; outlives this sink.
+  static absl::StatusOr<DirectorySink> Open(std::string directory, std::optional<mode_t> umask = std::nullopt,
+                                            FormerFiles* former = nullptr);
 
   DirectorySink(DirectorySink&& other) noexcept;
   DirectorySink& operator=(DirectorySink&&) = delete;
   ~DirectorySink() override;
 
+  absl::StatusOr<bool> Repeat(std::string_view path, std::string_view content) override;
   absl::Status Begin(std::string_view path) override;
   absl::Status Write(std::string_view content) override;
   absl::Status End() override;
@@ -51,8 +82,11 @@ class DirectorySink : public FileSink {
   absl::Status Commit();
 
  private:
-  DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask);
+  DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask, FormerFiles* former);
   absl::Status Flush();
+  absl::Status WriteOut(std::string_view content) const;
+  // Moves the files to where they appear.
+  absl::Status Place(const std::string& temporary) const;
 
   std::string directory_;
   std::optional<mode_t> umask_;
@@ -60,6 +94,10 @@ class DirectorySink : public FileSink {
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
   std::string buffer_;  // the part of that file that is not written yet
+  FormerFiles* former_;
+  FormerFiles written_;
+  std::string repeatable_;   // path of the file that Repeat was last asked for and does not have
+  std::string linked_into_;  // a directory that is there
 };
 
 // Passes on the files below `directory`, without its name: "step0/rank0/dump.json" as "dump.json". The sink outlives

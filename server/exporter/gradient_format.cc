@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "rapidjson/document.h"
 #include "server/analysis/table/python_text.h"
 #include "server/exporter/gradient_files.h"
 #include "server/format/cat.h"
 #include "server/format/tensor_file/npy_file.h"
+#include "server/stored/captured_section.h"
 #include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
@@ -25,12 +25,7 @@ struct Asked {
 
 Asked AskedBy(const v1::CaptureSettings& settings) {
   Asked asked;
-  rapidjson::Document config;
-  // Iterative: a sender may nest deeper than the stack is.
-  config.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
-  if (config.HasParseError() || !config.IsObject() || !config.HasMember("grad_probe")) return asked;
-  const rapidjson::Value& section = config["grad_probe"];
-  if (!section.IsObject()) return asked;
+  const rapidjson::Document section = CapturedSection(settings, "grad_probe");
   if (section.HasMember("grad_level") && section["grad_level"].IsString()) {
     asked.level = section["grad_level"].GetString();
   }

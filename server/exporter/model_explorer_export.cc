@@ -456,11 +456,11 @@ absl::Status ModelExplorerExport::Add(const ExportedStep& target, const Exported
   if (golden.empty()) return write("target", target, *ours, nullptr, data);
   auto theirs = graph_of(golden, "the golden side");
   if (!theirs.ok()) return theirs.status();
-  auto match = MatchGraphs(options_, *ours, target.table->table(), *theirs, golden.table->table(), renamed_);
-  if (!match.ok()) return match.status();
+  const GraphMatch match =
+      MatchGraphs(options_, *ours, target.table->table(), *theirs, golden.table->table(), renamed_);
   MindstudioNodes::Entries entries;
   for (size_t i = 0; i < ours->nodes().size(); ++i) {
-    const int32_t partner = match->golden_of[i];
+    const int32_t partner = match.golden_of[i];
     entries.emplace_back(ours->nodes()[i].entry, partner < 0 ? -1 : theirs->node(partner).entry);
   }
   auto compared = MindstudioNodes::Make(*target.table, *golden.table, entries, options_.content);
@@ -474,12 +474,12 @@ absl::Status ModelExplorerExport::Add(const ExportedStep& target, const Exported
     data["verdict"].Add(name, *precision == 0 ? "pass" : *precision == 1 ? "error" : "warning", ColourOf(*precision));
     AddMetrics(name, compared->mode(), rows, data);
   }
-  absl::Status status = write("target", target, *ours, &match->golden_of, data);
+  absl::Status status = write("target", target, *ours, &match.golden_of, data);
   DataByName other;
-  if (status.ok()) status = write("golden", golden, *theirs, &match->target_of, other);
+  if (status.ok()) status = write("golden", golden, *theirs, &match.target_of, other);
   if (!status.ok()) return status;
   return Append(Cat("mapping_step", target.step, "_rank", target.rank, ".json"), "", "",
-                MappingOf(*ours, *theirs, *match));
+                MappingOf(*ours, *theirs, match));
 }
 
 absl::Status ModelExplorerExport::Finish() {

@@ -25,10 +25,13 @@ struct TensorJob {
   v1::PayloadRef payload;
 };
 
-std::string Quoted(std::string_view text) {
-  JsonWriter writer(false);
-  writer.Text(text);
-  return writer.Take();
+// Everything but its name that decides a tensor's file.
+std::string ContentOf(const TensorJob& job) {
+  const TensorDescription& tensor = job.description;
+  std::string content = Cat(job.payload.hash(), " ", static_cast<int>(tensor.dtype), " ", tensor.device, " ",
+                            tensor.scale, " ", tensor.zero_point);
+  for (int64_t size : tensor.shape) content += Cat(" ", size);
+  return content;
 }
 
 std::string_view GapReason(v1::Marker::Gap::Reason reason) {
@@ -106,10 +109,18 @@ class Export {
   }
 
   absl::Status WriteTensor(TensorJob& job) {
+    const std::string path = Cat(kTensorDirectory, "/", job.file);
+    auto repeated = sink_.Repeat(path, ContentOf(job));
+    if (!repeated.ok()) return repeated.status();
+    if (*repeated) {
+      ++summary_.tensors;
+      summary_.tensor_bytes += job.payload.size();
+      return absl::OkStatus();
+    }
     std::unique_ptr<TensorFileWriter> writer;
     // The first chunk begins the file, so a payload that never arrived leaves no file.
     auto start = [&]() -> absl::Status {
-      if (absl::Status status = sink_.Begin(Cat(kTensorDirectory, "/", job.file)); !status.ok()) return status;
+      if (absl::Status status = sink_.Begin(path); !status.ok()) return status;
       ByteSink to_file = [this](std::string_view bytes) { return sink_.Write(bytes); };
       const std::string stem = job.file.substr(0, job.file.size() - suffix_.size());
       absl::StatusOr<std::unique_ptr<TensorFileWriter>> made =
@@ -170,7 +181,8 @@ class Export {
       full_name = &record.full_name();
       WriteRecord(record, json, writer);
       const std::string_view separator = std::exchange(first, false) ? "\n" : ",\n";
-      return sink_.Write(Cat(separator, Quoted(record.full_name()), ": ", writer.Take()));
+      absl::Status written = sink_.Write(Cat(separator, Quoted(record.full_name()), ": "));
+      return written.ok() ? sink_.Write(writer.Take()) : written;
     });
     if (!status.ok()) return status;
     if (status = sink_.Write(first ? "}\n}\n" : "\n}\n}\n"); !status.ok()) return status;
@@ -180,13 +192,13 @@ class Export {
   absl::Status WriteStack() {
     if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
     uint64_t number = 0;
+    JsonWriter writer(true);
     for (const CallOrder::StackGroup& group : calls_.StackGroups()) {
       absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(group.stack_id);
       if (!frames.ok()) {
         Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
         continue;
       }
-      JsonWriter writer(true);
       writer.StartArray();
       writer.StartArray();
       for (std::string_view name : group.names) writer.Text(name);
@@ -246,6 +258,11 @@ class Export {
     return sink_.End();
   }
 
+  std::string Quoted(std::string_view text) {
+    quoting_.Text(text);
+    return quoting_.Take();
+  }
+
   void Warn(std::string warning) { summary_.warnings.push_back(std::move(warning)); }
 
   RecordSource& reader_;
@@ -258,6 +275,7 @@ class Export {
   std::vector<TensorJob> jobs_;
   absl::flat_hash_set<std::string> missing_;  // files that could not be written because the payload is missing
   StepExportSummary summary_;
+  JsonWriter quoting_{false};
 };
 
 }  // namespace

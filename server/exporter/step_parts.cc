@@ -1,35 +1,19 @@
 #include "server/exporter/step_parts.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "rapidjson/document.h"
+#include "absl/container/flat_hash_set.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
 
-std::vector<std::string> CompiledCells(const v1::CaptureSettings& settings) {
-  std::vector<std::string> names;
-  if (settings.framework() != "mindspore") return names;
-  rapidjson::Document config;
-  // Iterative: a sender may nest deeper than the stack is.
-  config.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
-  if (config.HasParseError() || !config.IsObject()) return names;
-  const auto cells = config.FindMember("compiled_cells");
-  if (cells == config.MemberEnd() || !cells->value.IsArray()) return names;
-  for (const rapidjson::Value& cell : cells->value.GetArray()) {
-    if (cell.IsString()) names.emplace_back(cell.GetString(), cell.GetStringLength());
-  }
-  return names;
-}
-
 // The records of a step that are of these cells, or those that are not.
 class RecordsOfPart : public RecordSource {
  public:
-  RecordsOfPart(RecordSource& step, std::vector<std::string> cells, bool compiled)
-      : step_(step), cells_(std::move(cells)), compiled_(compiled) {}
+  RecordsOfPart(RecordSource& step, const absl::flat_hash_set<std::string>& cells, bool compiled)
+      : step_(step), cells_(cells), compiled_(compiled) {}
 
   const std::string& run() const override { return step_.run(); }
   uint32_t step() const override { return step_.step(); }
@@ -59,13 +43,14 @@ class RecordsOfPart : public RecordSource {
 
  private:
   bool Has(std::string_view full_name) const {
-    return compiled_ == std::any_of(cells_.begin(), cells_.end(), [&](const std::string& cell) {
-             return full_name.size() > cell.size() && full_name.starts_with(cell) && full_name[cell.size()] == '.';
-           });
+    for (size_t dot = full_name.find('.'); dot != std::string_view::npos; dot = full_name.find('.', dot + 1)) {
+      if (cells_.contains(AbslView(full_name.substr(0, dot)))) return compiled_;
+    }
+    return !compiled_;
   }
 
   RecordSource& step_;
-  const std::vector<std::string> cells_;
+  const absl::flat_hash_set<std::string> cells_;
   const bool compiled_;
 };
 
@@ -73,12 +58,13 @@ class RecordsOfPart : public RecordSource {
 
 std::vector<StepPart> PartsOf(RecordSource& step) {
   const std::string directory = StepDirectory(step.step(), step.rank());
-  const std::vector<std::string> cells = CompiledCells(step.settings());
+  const auto& compiled_cells = step.settings().compiled_cells();
   std::vector<StepPart> parts;
-  if (cells.empty()) {
+  if (compiled_cells.empty()) {
     parts.push_back({directory, &step, nullptr});
     return parts;
   }
+  const absl::flat_hash_set<std::string> cells(compiled_cells.begin(), compiled_cells.end());
   for (const bool compiled : {true, false}) {
     auto records = std::make_unique<RecordsOfPart>(step, cells, compiled);
     RecordSource* const shown = records.get();
@@ -88,7 +74,7 @@ std::vector<StepPart> PartsOf(RecordSource& step) {
 }
 
 std::string ToldDirectory(const v1::CaptureSettings& settings, uint32_t step) {
-  return Cat(CompiledCells(settings).empty() ? "" : "pynative/", "step", step);
+  return Cat(settings.compiled_cells().empty() ? "" : "pynative/", "step", step);
 }
 
 }  // namespace msprobe::server

@@ -19,9 +19,8 @@ struct StepPart {
   std::unique_ptr<RecordSource> filtered;  // what `records` points at, where it is not the step itself
 };
 
-// The directories in which mindstudio-probe has this step. There are two where a session of MindSpore says that cells
-// are compiled: "compiled_cells" in CaptureSettings.config_json, names as in "Cell.net.inner.Compiled". Records of
-// these cells lie in graph/, all others in pynative/. The step outlives the parts.
+// The directories in which mindstudio-probe has this step: two where its session has compiled cells. The step outlives
+// the parts.
 std::vector<StepPart> PartsOf(RecordSource& step);
 
 // The directory that a program is told of: "step0", "pynative/step0".

@@ -104,12 +104,6 @@ std::string NodeColours(const MindstudioNodes& nodes) {
   return colours;
 }
 
-// MindSpore's modules.
-bool HasCells(const StepGraph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const GraphNode& node) { return node.name.starts_with("Cell."); });
-}
-
 std::string_view TaskName(const MindstudioNodes& nodes) {
   if (nodes.structure()) return "structure";
   switch (nodes.mode()) {
@@ -349,9 +343,7 @@ absl::Status VisExport::Add(const ExportedStep& target, const ExportedStep& gold
   for (const auto& [graph, which] : {std::pair(&ours->graph, "the target"), {&theirs->graph, "the golden side"}}) {
     if (absl::Status status = CheckDepth(*graph, which); !status.ok()) return status;
   }
-  auto matched = MatchGraphs(options_, ours->graph, ours->table, theirs->graph, theirs->table, renamed_);
-  if (!matched.ok()) return matched.status();
-  const GraphMatch& match = *matched;
+  const GraphMatch match = MatchGraphs(options_, ours->graph, ours->table, theirs->graph, theirs->table, renamed_);
   AlignMicroSteps(ours->graph, match, theirs->graph);
   MindstudioNodes::Entries entries;
   for (size_t i = 0; i < ours->graph.nodes().size(); ++i) {
@@ -373,23 +365,17 @@ absl::Status VisExport::Add(const ExportedStep& target, const ExportedStep& gold
       .Write(HeadOf(kGolden, target, golden, golden_tensors));
 }
 
-absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
-                                       const StepTable& target_table, const StepGraph& golden,
-                                       const StepTable& golden_table, bool& renamed) {
+GraphMatch MatchGraphs(const VisOptions& options, const StepGraph& target, const StepTable& target_table,
+                       const StepGraph& golden, const StepTable& golden_table, bool& renamed) {
+  if (!options.layers && AcrossFrameworks(target_table, golden_table)) {
+    const NameMapping& known = MappingFor({}, target_table, golden_table);
+    return MatchNodesByEntries(target, golden, EntriesByMapping(target_table, golden_table, known));
+  }
   if (options.fuzzy) return MatchNodesFuzzily(target, golden);
-  if (options.layers) {
-    const LayerMatch layers = EntriesOfLayers(target_table, golden_table, *options.layers);
-    renamed = renamed || layers.renamed;
-    return MatchNodesByEntries(target, golden, layers.golden_of);
-  }
-  if (HasCells(target) != HasCells(golden)) {
-    const auto framework = [](const StepGraph& graph) { return HasCells(graph) ? "MindSpore" : "PyTorch"; };
-    return absl::InvalidArgumentError(Cat("the target is of ", framework(target), " and the golden side of ",
-                                          framework(golden),
-                                          ": give a layer mapping, which says how modules of the "
-                                          "one are called in the other"));
-  }
-  return MatchNodes(target, golden);
+  if (!options.layers) return MatchNodes(target, golden);
+  const LayerMatch layers = EntriesOfLayers(target_table, golden_table, *options.layers);
+  renamed = renamed || layers.renamed;
+  return MatchNodesByEntries(target, golden, layers.golden_of);
 }
 
 absl::Status CheckDepth(const StepGraph& graph, std::string_view which) {

@@ -39,10 +39,9 @@ inline constexpr DumpReading kGraphReading{.stacks = true, .construct = true, .c
 absl::Status CheckCalls(const ExportedStep& step, const std::function<void(const std::string& warning)>& warn);
 
 // Which nodes belong together, by the options. `renamed` becomes true where the layer mapping changed anything.
-// InvalidArgument: the sides are of different frameworks, and there is no mapping.
-absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
-                                       const StepTable& target_table, const StepGraph& golden,
-                                       const StepTable& golden_table, bool& renamed);
+// Without layers, known names of modules and APIs where the frameworks differ.
+GraphMatch MatchGraphs(const VisOptions& options, const StepGraph& target, const StepTable& target_table,
+                       const StepGraph& golden, const StepTable& golden_table, bool& renamed);
 // What names all modules around a node of it grows with the square of the depth: Model Explorer's files, and the pairs
 // of a graph database. InvalidArgument: modules are nested deeper than kMostLevels; says which side, how deep, and
 // where.

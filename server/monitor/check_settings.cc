@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "rapidjson/document.h"
 #include "rapidjson/stringbuffer.h"
 #include "rapidjson/writer.h"
+#include "server/stored/captured_section.h"
 
 namespace msprobe::server {
 namespace {
@@ -22,13 +22,7 @@ void ReadText(const rapidjson::Value& section, const char* field, std::string& t
 
 CheckSettings CheckSettings::Of(const v1::CaptureSettings& settings) {
   CheckSettings read;
-  rapidjson::Document json;
-  // Iterative: a sender may nest deeper than the stack is.
-  json.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
-  if (json.HasParseError() || !json.IsObject()) return read;
-  const auto found = json.FindMember(kSection.data());
-  if (found == json.MemberEnd() || !found->value.IsObject()) return read;
-  const rapidjson::Value& section = found->value;
+  const rapidjson::Document section = CapturedSection(settings, kSection);
   ReadText(section, "golden", read.golden);
   ReadText(section, "policy", read.policy);
   std::string keep;

@@ -10,7 +10,7 @@ namespace msprobe::server {
 
 // What the configuration of a run with task check says of verdicts. docs/config.md has the fields and their defaults.
 struct CheckSettings {
-  static constexpr std::string_view kSection = "check";
+  static constexpr char kSection[] = "check";
   static constexpr std::string_view kNoGolden = "none";
 
   std::string golden = "cpu-fp64";

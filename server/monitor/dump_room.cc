@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "server/exporter/step_parts.h"
@@ -23,14 +25,23 @@ namespace fs = std::filesystem;
 // Processes are warned at this size, or at half of the limit if that is less, and again whenever the size has doubled.
 constexpr uint64_t kWarnAt = uint64_t{10} << 30;
 
-uint64_t BytesOf(const fs::path& directory) {
+// Says of the first link to a file that it counts.
+using CountsLink = absl::FunctionRef<bool(const struct stat&)>;
+
+uint64_t BytesOf(const fs::path& directory, CountsLink counts_link) {
   uint64_t bytes = 0;
   std::error_code error;
   for (fs::recursive_directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     struct stat found {};
-    if (lstat(it->path().c_str(), &found) == 0) bytes += static_cast<uint64_t>(found.st_blocks) * 512;
+    if (lstat(it->path().c_str(), &found) != 0) continue;
+    if (S_ISREG(found.st_mode) && found.st_nlink > 1 && !counts_link(found)) continue;
+    bytes += static_cast<uint64_t>(found.st_blocks) * 512;
   }
   return bytes;
+}
+
+uint64_t BytesOf(const fs::path& directory) {
+  return BytesOf(directory, [](const struct stat&) { return true; });
 }
 
 uint64_t FreeBytes(const std::string& place) {
@@ -93,12 +104,14 @@ void DumpRoom::FindDisks() {
 
 void DumpRoom::CountSteps() {
   uint64_t bytes = 0, steps = 0;
+  std::set<std::pair<dev_t, ino_t>> counted;
+  const auto is_first = [&](const struct stat& file) { return counted.emplace(file.st_dev, file.st_ino).second; };
   std::error_code error;
   for (const std::string_view folder : kPartFolders) {
     const std::string directory = Cat(options_.dump_path, "/", folder);
     for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
       if (!absl::StartsWith(it->path().filename().string(), "step")) continue;
-      bytes += BytesOf(it->path());
+      bytes += BytesOf(it->path(), is_first);
       steps +=
           static_cast<uint64_t>(std::distance(fs::directory_iterator(it->path(), error), fs::directory_iterator()));
     }
@@ -112,7 +125,10 @@ void DumpRoom::NoteExported(const std::vector<std::string>& directories) {
   --waiting_;
   if (directories.empty()) return;
   uint64_t bytes = 0;
-  for (const std::string& directory : directories) bytes += BytesOf(directory);
+  // A link is to a file of an earlier step, which counts there.
+  for (const std::string& directory : directories) {
+    bytes += BytesOf(directory, [](const struct stat&) { return false; });
+  }
   step_bytes_ += bytes;
   ++steps_;
   measured_bytes_ += bytes;

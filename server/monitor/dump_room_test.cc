@@ -87,6 +87,22 @@ TEST_F(DumpRoomTest, StepsThatWaitCountAsThoseThatWereExported) {
   EXPECT_FALSE(room.state().full());
 }
 
+TEST_F(DumpRoomTest, AFileOfSeveralStepsCountsOnce) {
+  WriteStep(0, 3 * kMiB);
+  DumpRoom room(Quota(100 * kMiB));
+  room.Look(now_);
+  std::filesystem::create_directories(Rank(1));
+  std::filesystem::create_hard_link(Rank(0) + "/dump.json", Rank(1) + "/dump.json");
+  room.NoteWaiting();
+  room.NoteExported({Rank(1)});
+  room.Look(now_ += absl::Seconds(1));
+  EXPECT_LT(room.state().bytes(), 4 * kMiB);
+  DumpRoom later(Quota(100 * kMiB));
+  later.Look(now_);
+  EXPECT_GE(later.state().bytes(), 3 * kMiB);
+  EXPECT_LT(later.state().bytes(), 4 * kMiB);
+}
+
 TEST_F(DumpRoomTest, WhatSomebodyTakesAwayIsRoomAgain) {
   WriteStep(0, 6 * kMiB);
   WriteStep(1, 6 * kMiB);

@@ -119,10 +119,13 @@ void LiveChecks::Stop() {
 
 void LiveChecks::Run() {
   while (true) {
+    // Only news brings work then.
+    const bool idle = steps_.empty() && live_.empty();
     {
       absl::MutexLock lock(&mu_);
-      const auto stops = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
-      if (mu_.AwaitWithTimeout(absl::Condition(&stops), kPeriod)) return;
+      const auto wakes = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || (idle && !news_.empty()); };
+      mu_.AwaitWithTimeout(absl::Condition(&wakes), idle ? kSweep : kPeriod);
+      if (stopping_) return;
     }
     Look(absl::Now());
   }

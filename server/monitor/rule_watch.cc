@@ -113,13 +113,17 @@ absl::StatusOr<RunRules*> RuleWatch::RulesOf(const storage::SessionRow& session)
   auto own = Alarms(&store_->database()).Rules(session.run());
   if (!own.ok()) return own.status();
   // What a later version stored may have kinds that this one does not know.
-  const v1::RuleSet& rules = own->has_value() && CheckRules(**own).ok() ? **own : rules_;
+  const bool are_own = own->has_value() && CheckRules(**own).ok();
+  const v1::RuleSet& rules = are_own ? **own : rules_;
   Watched& watched = runs_[session.run()];
   watched.used = ++used_;
-  if (watched.rules == nullptr || !google::protobuf::util::MessageDifferencer::Equals(watched.rules->rules(), rules)) {
+  const bool are_same = watched.rules != nullptr && watched.are_own == are_own &&
+                        (!are_own || google::protobuf::util::MessageDifferencer::Equals(watched.rules->rules(), rules));
+  if (!are_same) {
     auto alarms = Alarms(&store_->database()).Of(session.run());
     if (!alarms.ok()) return alarms.status();
     watched.rules = std::make_unique<RunRules>(rules, *alarms);
+    watched.are_own = are_own;
   }
   if (runs_.size() > kMaxRuns) {
     runs_.erase(std::min_element(runs_.begin(), runs_.end(),

@@ -78,6 +78,7 @@ class RuleWatch : public StepMonitor {
 
   struct Watched {
     std::unique_ptr<RunRules> rules;
+    bool are_own = false;  // they were set for this run
     uint64_t used = 0;
   };
 

@@ -13,7 +13,6 @@
 #include "server/exporter/file_sink.h"
 #include "server/exporter/gradient_files.h"
 #include "server/exporter/step_exporter.h"
-#include "server/exporter/step_parts.h"
 #include "server/format/cat.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
@@ -105,6 +104,18 @@ void StepExports::OnExportAwaited(const std::string& session, uint32_t step) {
 
 void StepExports::OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) {
   workers_.Add(session, [this, session, from, to] { MoveDirectories(session, from, to); });
+}
+
+void StepExports::OnSessionClosed(const storage::SessionRow& session) {
+  workers_.Add(session.session(), [this, id = session.session()] {
+    absl::MutexLock lock(&mu_);
+    former_.erase(id);
+  });
+}
+
+FormerFiles* StepExports::FormerFilesOf(const std::string& session, const StepPart& part) {
+  absl::MutexLock lock(&mu_);
+  return &former_[session][part.directory.substr(0, part.directory.find("step"))];
 }
 
 void StepExports::Queue(const std::string& session, uint32_t step) {
@@ -199,7 +210,7 @@ absl::StatusOr<std::vector<std::string>> StepExports::WriteFiles(const storage::
   for (const StepPart& part : PartsOf(**reader)) {
     StepExportOptions options;
     options.directory = Cat(files_.dump_path, "/", part.directory);
-    auto sink = DirectorySink::Open(options.directory, files_.umask);
+    auto sink = DirectorySink::Open(options.directory, files_.umask, FormerFilesOf(session.session(), part));
     if (!sink.ok()) return sink.status();
     auto summary = ExportStep(*part.records, options, *sink);
     if (!summary.ok()) return summary.status();

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/exporter/export_formats.h"
+#include "server/exporter/file_sink.h"
+#include "server/exporter/step_parts.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
@@ -21,6 +26,7 @@ namespace msprobe::server {
 // 1. Exports of one session happen in order. A directory appears whole.
 // 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
 // 3. Imported sessions are not exported.
+// 4. A tensor's file that is as in the session's step before is a hard link to it.
 // Threads: any.
 class StepExports : public StepMonitor {
  public:
@@ -35,6 +41,7 @@ class StepExports : public StepMonitor {
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
+  void OnSessionClosed(const storage::SessionRow& session) override;
 
   // Ends the worker threads. Steps that still wait are left to the next server of the directory.
   void Stop() override { workers_.Stop(); }
@@ -58,6 +65,8 @@ class StepExports : public StepMonitor {
   // Whether a later session has exported this rank and step.
   absl::StatusOr<bool> IsReplaced(const storage::SessionRow& session, uint32_t step) const;
   void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
+  // Of the last exported step of a session, in this part of it. Used by one thread at a time, as its exports are.
+  FormerFiles* FormerFilesOf(const std::string& session, const StepPart& part);
 
   Store* const store_;
   Metrics* const metrics_;
@@ -66,6 +75,8 @@ class StepExports : public StepMonitor {
   // Constant after Begin.
   Sessions* sessions_ = nullptr;
   ExportFormats::Begin gradients_;
+  absl::Mutex mu_;
+  std::map<std::string, std::map<std::string, FormerFiles>> former_ ABSL_GUARDED_BY(mu_);  // by session and folder
   KeyedWorkers workers_;
 };
 

@@ -131,6 +131,8 @@ void Database::WhenDurable(std::function<void(absl::Status)> callback) { rocks_-
 absl::Status Database::Writable() const { return rocks_->disk->Check(); }
 absl::Status Database::broken() const { return rocks_->disk->final(); }
 uint64_t Database::free_bytes() const { return rocks_->disk->free_bytes(); }
+uint64_t Database::sequence() const { return rocks_->db->GetLatestSequenceNumber(); }
+
 void Database::Tend() { rocks_->disk->Tend(); }
 
 bool Database::in_place() const { return rocks_->lock.InPlace(); }

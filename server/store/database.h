@@ -62,13 +62,16 @@ class Database {
   // The same of the keys from `begin` to before `end`; an empty end: to the last.
   absl::Status ForRange(Family family, std::string_view begin, std::string_view end, Visit visit) const;
 
+  // Grows with each write, so what was read at this number holds as long as it is the same.
+  uint64_t sequence() const;
+
   // --- the disk (DiskState says what it promises) ---------------------------------------------------------------
   // Whether new content may be written: ResourceExhausted while the disk is full. Cheap.
   absl::Status Writable() const;
   // Not OK after a failed sync: this process must end.
   absl::Status broken() const;
   uint64_t free_bytes() const;
-  // Looks at the disk, and resumes writing where there is room again. Call about every 200 ms.
+  // Looks at the disk, and resumes writing where there is room again. Call about twice a second.
   void Tend();
   // False: the data directory was removed or replaced under this process (DirectoryLock::InPlace).
   bool in_place() const;

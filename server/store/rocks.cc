@@ -38,6 +38,8 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
   table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
   table.partition_filters = true;
   table.block_size = 16 << 10;
+  // Newer versions of RocksDB write another one, and Debian 12's could not read what they wrote.
+  table.format_version = 5;
   rocksdb::ColumnFamilyOptions result;
   result.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   result.compression = rocksdb::kLZ4Compression;

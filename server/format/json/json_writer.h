@@ -19,8 +19,8 @@ class JsonWriter : public rapidjson::Writer<rapidjson::StringBuffer, rapidjson::
   explicit JsonWriter(bool strict) : Writer(buffer_), strict_(strict) {}
 
   bool Double(double value);
-  bool Text(std::string_view text) { return String(text.data(), static_cast<rapidjson::SizeType>(text.size())); }
-  bool Name(std::string_view key) { return Writer::Key(key.data(), static_cast<rapidjson::SizeType>(key.size())); }
+  bool Text(std::string_view text);
+  bool Name(std::string_view key) { return Text(key); }
   // JSON text (with bare NaN and Infinity allowed), written anew; null if JsonCursor refuses it.
   void Json(std::string_view text);
 
@@ -28,6 +28,9 @@ class JsonWriter : public rapidjson::Writer<rapidjson::StringBuffer, rapidjson::
   std::string Take();
 
  private:
+  // Puts a value as it is: RapidJSON would decode and encode it byte by byte.
+  bool Put(std::string_view value, rapidjson::Type type);
+
   rapidjson::StringBuffer buffer_;
   const bool strict_;
 };

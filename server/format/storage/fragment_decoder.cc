@@ -118,10 +118,11 @@ class Decoder {
 
   void DecodeInteger(v1::DType dtype, v1::TensorLeaf& leaf) {
     const int at = static_cast<int>(at_.integer++);
+    const bool is_unsigned_64 = (dtype == v1::DTYPE_OTHER ? DTypeOfName(leaf.dtype()) : dtype) == v1::DTYPE_UINT64;
     auto set = [&](v1::TensorLeaf::Number& number, int64_t value) {
       if (dtype == v1::DTYPE_BOOL) {
         number.set_boolean(value != 0);
-      } else if (dtype == v1::DTYPE_UINT64) {
+      } else if (is_unsigned_64) {
         number.set_unsigned_integer(static_cast<uint64_t>(value));
       } else {
         number.set_integer(value);

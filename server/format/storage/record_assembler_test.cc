@@ -160,22 +160,27 @@ TEST(DecodeFields, GivesNumbersTheirKind) {
     v1::DType dtype;
     int64_t stored;
     v1::TensorLeaf::Number expected;
+    std::string name = "";
   };
   v1::TensorLeaf::Number integer, large, boolean;
   integer.set_integer(-7);
   large.set_unsigned_integer(0xffffffffffffffffull);
   boolean.set_boolean(true);
-  for (const Case& c :
-       std::vector<Case>{{v1::DTYPE_INT64, -7, integer}, {v1::DTYPE_UINT64, -1, large}, {v1::DTYPE_BOOL, 1, boolean}}) {
+  for (const Case& c : std::vector<Case>{{v1::DTYPE_INT64, -7, integer},
+                                         {v1::DTYPE_UINT64, -1, large},
+                                         {v1::DTYPE_BOOL, 1, boolean},
+                                         {v1::DTYPE_OTHER, -7, integer, "Int64"},
+                                         {v1::DTYPE_OTHER, -1, large, "UInt64"}}) {
     v1::Structure structure = TensorStructure("a", v1::RECORD_API, {"output"});
-    structure.mutable_fields()
-        ->mutable_dict()
-        ->mutable_entries(0)
-        ->mutable_value()
-        ->mutable_list()
-        ->mutable_items(0)
-        ->mutable_tensor()
-        ->set_dtype(c.dtype);
+    auto& slot = *structure.mutable_fields()
+                      ->mutable_dict()
+                      ->mutable_entries(0)
+                      ->mutable_value()
+                      ->mutable_list()
+                      ->mutable_items(0)
+                      ->mutable_tensor();
+    slot.set_dtype(c.dtype);
+    slot.set_dtype_name(c.name);
     v1::Block block;
     block.add_shapes()->add_dims(4);
     block.add_shape(0);

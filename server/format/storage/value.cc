@@ -1,5 +1,7 @@
 #include "server/format/storage/value.h"
 
+#include <google/protobuf/text_format.h>
+
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -25,8 +27,11 @@ absl::Status DecodeValue(std::string_view bytes, google::protobuf::Message& mess
 
 std::string ValueToString(std::string_view bytes, google::protobuf::Message& scratch) {
   if (absl::Status status = DecodeValue(bytes, scratch); !status.ok()) return std::string(status.message());
-  return Cat("v", static_cast<int>(bytes[0]), " ", scratch.GetDescriptor()->full_name(), " { ",
-             scratch.ShortDebugString(), " }");
+  std::string text;  // a blank ends each field
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  static_cast<void>(printer.PrintToString(scratch, &text));
+  return Cat("v", static_cast<int>(bytes[0]), " ", scratch.GetDescriptor()->full_name(), " { ", text, "}");
 }
 
 std::string EncodeDefinition(DefinitionKind kind, std::string_view bytes) {

@@ -60,7 +60,7 @@ void Apply(benchmark::State& state) {
   for (auto _ : state) {
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       for (const std::string& bytes : messages) {
-        message.ParseFromString(bytes);
+        static_cast<void>(message.ParseFromString(bytes));
         v1::Batch& batch = *message.mutable_batch();
         batch.set_session(HelloOf(rank).session());
         batch.set_batch_sequence(++sequence[rank]);

@@ -21,9 +21,13 @@ absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionCont
   auto state = SessionState::Load(*context.store, std::move(row), reopen);
   if (!state.ok()) return state.status();
   std::shared_ptr<LiveSession> session(new LiveSession(context, *std::move(state)));
-  absl::MutexLock lock(&session->mu_);
-  session->durable_ = session->state_.row.watermark();
-  session->detached_since_ = context.store->Now();
+  {
+    absl::MutexLock lock(&session->mu_);
+    session->durable_ = session->state_.row.watermark();
+    session->detached_since_ = context.store->Now();
+  }
+  if (!reopen) return session;
+  if (absl::Status status = session->CompleteWhatLacksNothing(); !status.ok()) return status;
   return session;
 }
 
@@ -286,6 +290,11 @@ storage::SessionRow LiveSession::row() const {
   return state_.row;
 }
 
+bool LiveSession::is_open() const {
+  absl::MutexLock lock(&mu_);
+  return state_.row.state() == storage::SessionRow::OPEN;
+}
+
 bool LiveSession::unfinished() const {
   absl::MutexLock lock(&mu_);
   return state_.unfinished();
@@ -315,6 +324,29 @@ absl::Status LiveSession::SkipTo(uint64_t freed_through) {
   if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
   state_.row = row;
   durable_ = freed_through;  // nothing of it is held: there is nothing to sync
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::CompleteWhatLacksNothing() {
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    ChangeSet changes;
+    for (const auto& [step, open] : state_.steps) {
+      if (!open.row.ended() || !open.row.clean() || state_.HasPending(step)) continue;
+      storage::StepRow complete = open.row;
+      complete.set_state(v1::StepSummary::COMPLETE);
+      changes.PutMeta(state_.KeyOf(step).Encode(), complete);
+      changes.Put(Family::kMeta, state_.KeyOf(step).Encode(MetaSpace::kUntiled), "");
+      durable.finished.emplace_back(step, v1::StepSummary::COMPLETE);
+    }
+    if (durable.finished.empty()) return absl::OkStatus();
+    if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
+    for (const auto& [step, state] : durable.finished) state_.steps.erase(step);
+    through = state_.row.watermark();
+  }
+  WhenDurable(through, std::move(durable));
   return absl::OkStatus();
 }
 

@@ -65,6 +65,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   };
   Backlog backlog() const;
   storage::SessionRow row() const;
+  bool is_open() const;
   // As SessionState::unfinished.
   bool unfinished() const;
 
@@ -95,6 +96,9 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   };
 
   LiveSession(const SessionContext& context, SessionState state) : context_(context), state_(std::move(state)) {}
+  // Of a session that is open again: the last payload of a step that had ended may have come from another session while
+  // this one was lost, and nothing more will come of that step.
+  absl::Status CompleteWhatLacksNothing();
   absl::Status CheckUser(uint64_t user) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Whether a batch is the next one, and may be taken now. A duplicate is OK.
   absl::Status CheckBatch(const v1::Batch& batch) const ABSL_SHARED_LOCKS_REQUIRED(mu_);

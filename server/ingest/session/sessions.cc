@@ -54,6 +54,12 @@ absl::Status CheckHello(const v1::Hello& hello) {
     return absl::InvalidArgumentError(
         Cat("hello.environment and hello.devices have ", environment, " bytes, at most ", kLongestEnvironment));
   }
+  size_t cells = 0;
+  for (const std::string& cell : hello.settings().compiled_cells()) cells += cell.size();
+  if (cells > kLongestConfig) {
+    return absl::InvalidArgumentError(
+        Cat("hello.settings.compiled_cells has ", cells, " bytes, at most ", kLongestConfig));
+  }
   if (!RankFits(hello.rank())) {
     return absl::InvalidArgumentError(Cat("hello.rank.number is ", hello.rank().number(), ", at most 2147483647"));
   }
@@ -255,23 +261,35 @@ std::vector<std::shared_ptr<LiveSession>> Sessions::All() const {
   return all;
 }
 
+bool Sessions::IsGone(const LiveSession& session) const {
+  const storage::SessionRow row = session.row();
+  switch (options_.check_process ? options_.check_process(row.hello()) : ProcessState::kUnknown) {
+    case ProcessState::kAlive:
+      return false;
+    case ProcessState::kGone:
+      return true;
+    case ProcessState::kUnknown:
+      return context_.store->Now() - session.detached_since() >= options_.grace;
+  }
+  return false;
+}
+
 void Sessions::Tick() {
   size_t open = 0;
   LiveSession::Backlog backlog;
   for (const std::shared_ptr<LiveSession>& session : All()) {
-    const storage::SessionRow row = session->row();
     const LiveSession::Backlog mine = session->backlog();
     backlog.batches += mine.batches;
     backlog.payloads += mine.payloads;
-    open += row.state() == storage::SessionRow::OPEN;
-    if (session->users() > 0 || !session->unfinished()) continue;
-    const ProcessState state = options_.check_process ? options_.check_process(row.hello()) : ProcessState::kUnknown;
-    const bool late = context_.store->Now() - session->detached_since() >= options_.grace;
-    if (state == ProcessState::kGone || (state == ProcessState::kUnknown && late)) {
-      LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),
-                 RankName(row.hello().rank()));
-      if (absl::Status status = session->Lose(); !status.ok()) LogError("{}", status.ToString());
-    }
+    open += session->is_open();
+    const absl::Time since = session->detached_since();
+    if (session->users() > 0 || !session->unfinished() || !IsGone(*session)) continue;
+    absl::MutexLock lock(&mu_);  // nobody comes now; somebody may have come since the question, and gone again
+    if (session->users() > 0 || session->detached_since() != since) continue;
+    const storage::SessionRow row = session->row();
+    LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),
+               RankName(row.hello().rank()));
+    if (absl::Status status = session->Lose(); !status.ok()) LogError("{}", status.ToString());
   }
   context_.metrics->Set(Metric::kOpenSessions, static_cast<double>(open));
   context_.metrics->Set(Metric::kWaitingBatches, static_cast<double>(backlog.batches));

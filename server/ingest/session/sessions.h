@@ -82,6 +82,8 @@ class Sessions : public SessionOpener {
 
  private:
   std::vector<std::shared_ptr<LiveSession>> All() const;
+  // Whether nobody will come back to a session that has no user.
+  bool IsGone(const LiveSession& session) const;
   void PayloadArrived(const std::string& hash);
   // ResourceExhausted: the run has as many ranks as it may have, and this is one more.
   absl::Status CheckRanks(const v1::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -62,7 +62,10 @@ class SessionsTest : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     SessionsOptions sessions;
-    sessions.check_process = [this](const v1::Hello&) { return process_; };
+    sessions.check_process = [this](const v1::Hello&) {
+      if (when_asked_) when_asked_();
+      return process_;
+    };
     sessions.capabilities = capabilities_;
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, &observed_, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
@@ -140,6 +143,7 @@ class SessionsTest : public testing::Test {
   ScratchDirectory directory_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   ProcessState process_ = ProcessState::kUnknown;
+  std::function<void()> when_asked_;  // of process_
   std::vector<std::string> capabilities_;
   Metrics metrics_;
   Observed observed_;
@@ -576,6 +580,18 @@ TEST_F(SessionsTest, SessionIsLostAtOnceWhenItsProcessIsGone) {
   EXPECT_EQ(sessions_->active(), 0u);
 }
 
+TEST_F(SessionsTest, SessionThatSomebodyTakesUpWhileItsProcessIsAskedForIsNotLost) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  Apply(agent.Call(1, "open").Take());
+  session_.reset();
+  process_ = ProcessState::kGone;
+  when_asked_ = [&] { Open(agent); };
+  sessions_->Tick();
+  Apply(agent.StepEnd(1).Take());
+  EXPECT_THAT(Events(), ElementsAre("step 1 COMPLETE"));
+}
+
 TEST_F(SessionsTest, SessionOfAnUnknownProcessIsLostAfterTheGraceAndComesBack) {
   ScriptedAgent agent("a");
   Open(agent);
@@ -628,6 +644,26 @@ TEST_F(SessionsTest, EndedSessionThatOwesPayloadsLosesItsStepAndGetsItBack) {
   Open(agent);
   ASSERT_TRUE(session_->AddPayload(ScriptedAgent::Chunk(hash, 0, "01234567", true)).ok());
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
+}
+
+TEST_F(SessionsTest, LostStepWhoseLastPayloadCameFromAnotherSessionIsCompleteWhenItsSessionComesBack) {
+  ScriptedAgent agent("a", "run", 0), other("b", "run", 1);
+  Open(agent);
+  const std::string hash = agent.CallWithPayload(0, "add", "01234567");
+  Apply(agent.StepEnd(0).Take());
+  session_.reset();
+  process_ = ProcessState::kGone;
+  sessions_->Tick();
+  EXPECT_THAT(Events(), ElementsAre("step 0 INCOMPLETE"));
+  ASSERT_TRUE(sessions_->FindOrLoad(agent.hello().session()).ok());  // as when the files of the lost step are written
+  auto second = sessions_->OpenSession(other.hello());
+  other.CallWithPayload(0, "add", "01234567");
+  ASSERT_TRUE((*second)->Apply(other.Take()).ok());
+  ASSERT_TRUE((*second)->AddPayload(ScriptedAgent::Chunk(hash, 0, "01234567", true)).ok());
+  sessions_->Tick();
+  Open(agent);
+  EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
+  EXPECT_THAT(session_->welcome().missing_payloads(), IsEmpty());
 }
 
 TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
@@ -683,6 +719,12 @@ TEST_F(SessionsTest, TextsOfAHelloAreBounded) {
   agent.hello().clear_program();
   agent.hello().mutable_settings()->set_config_json(std::string((1 << 20) + 1, 'x'));
   EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("settings.config_json"));
+  agent.hello().mutable_settings()->clear_config_json();
+  for (const size_t bytes : {1 << 19, 1 << 19, 1}) {
+    agent.hello().mutable_settings()->add_compiled_cells(std::string(bytes, 'x'));
+  }
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(),
+              HasSubstr("settings.compiled_cells has 1048577 bytes"));
   agent.hello().clear_settings();
   agent.hello().add_environment()->set_value(std::string((1 << 18) + 1, 'x'));
   EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.environment"));

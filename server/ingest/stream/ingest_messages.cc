@@ -80,10 +80,12 @@ void IngestStream::Redirect(const std::string& server, const v1::Hello& hello) {
 }
 
 absl::Status IngestStream::TakeBatch(Session& session, const v1::Batch& batch) {
+  // Asked before, since what is new may be durable as soon as it is applied, and is acknowledged then.
+  const bool was_durable = batch.batch_sequence() <= session.durable_through();
   auto verdict = session.Apply(batch);
   if (!verdict.ok()) return verdict.status();
   SayVerdict(*std::move(verdict));
-  Acknowledge();
+  if (was_durable) Acknowledge();
   return absl::OkStatus();
 }
 

@@ -3,12 +3,16 @@
 #include <fnmatch.h>
 
 #include <array>
+#include <cmath>
 #include <initializer_list>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/format/cat.h"
 #include "server/monitor/capture_settings.h"
@@ -23,7 +27,7 @@ absl::Status Wrong(std::string_view field, double value, std::string_view allowe
 }
 
 absl::Status NotNegative(std::string_view field, double value) {
-  return value >= 0 ? absl::OkStatus() : Wrong(field, value, "at least 0; 0 is the default");
+  return value >= 0 ? absl::OkStatus() : Wrong(field, value, "at least 0; 0, or leaving it out, is the default");
 }
 
 // Each point looks at all of its window, for the rules of all runs on one thread.
@@ -37,6 +41,11 @@ absl::Status CheckThreshold(const v1::Rule& rule) {
   const v1::Threshold& threshold = rule.threshold();
   if (!threshold.has_above() && !threshold.has_below()) {
     return absl::InvalidArgumentError("threshold has neither above nor below");
+  }
+  if (threshold.has_above() && threshold.has_below() && threshold.above() < threshold.below()) {
+    return absl::InvalidArgumentError(Cat("threshold.above is ", Shown(threshold.above()), " and threshold.below is ",
+                                          Shown(threshold.below()),
+                                          ", so every value offends; above should be at least below"));
   }
   return absl::OkStatus();
 }
@@ -63,13 +72,21 @@ absl::Status CheckExploding(const v1::Rule& rule) {
 }
 
 absl::Status CheckUpdateRatio(const v1::Rule& rule) {
-  const absl::Status status = NotNegative("update_ratio.least", rule.update_ratio().least());
-  return status.ok() ? NotNegative("update_ratio.greatest", rule.update_ratio().greatest()) : status;
+  const double least = rule.update_ratio().least();
+  const double greatest = rule.update_ratio().greatest();
+  if (absl::Status s = NotNegative("update_ratio.least", least); !s.ok()) return s;
+  if (absl::Status s = NotNegative("update_ratio.greatest", greatest); !s.ok()) return s;
+  if (greatest > 0 && greatest < least) {
+    return Wrong("update_ratio.greatest", greatest, Cat("at least update_ratio.least, which is ", Shown(least)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckDeadUnits(const v1::Rule& rule) {
   const double share = rule.dead_units().share();
-  return share >= 0 && share < 1 ? absl::OkStatus() : Wrong("dead_units.share", share, "from 0 to below 1");
+  return share >= 0 && share < 1
+             ? absl::OkStatus()
+             : Wrong("dead_units.share", share, "from 0 to below 1; 0, or leaving it out, is the default");
 }
 
 absl::Status CheckSignDrop(const v1::Rule& rule) {
@@ -78,14 +95,15 @@ absl::Status CheckSignDrop(const v1::Rule& rule) {
     return absl::InvalidArgumentError("sign_drop.golden is needed: the run whose signs are right");
   }
   for (const auto& [field, share] : {std::pair("sign_drop.least", signs.least()), {"sign_drop.drop", signs.drop()}}) {
-    if (!(share >= 0 && share <= 1)) return Wrong(field, share, "from 0 to 1; 0 is the default");
+    if (!(share >= 0 && share <= 1)) return Wrong(field, share, "from 0 to 1; 0, or leaving it out, is the default");
   }
   return absl::OkStatus();
 }
 
 // 0 is the default, and what divides or multiplies is above 1.
 absl::Status AboveOne(std::string_view field, double value) {
-  return value == 0 || value > 1 ? absl::OkStatus() : Wrong(field, value, "above 1; 0 is the default");
+  return value == 0 || value > 1 ? absl::OkStatus()
+                                 : Wrong(field, value, "above 1; 0, or leaving it out, is the default");
 }
 
 absl::Status FirstWrong(std::initializer_list<absl::Status> checks) {
@@ -102,7 +120,7 @@ absl::Status CheckOverflowSoon(const v1::Rule& rule) {
 absl::Status CheckSaturated(const v1::Rule& rule) {
   const v1::Saturated& saturated = rule.saturated();
   if (!(saturated.share() >= 0 && saturated.share() < 1)) {
-    return Wrong("saturated.share", saturated.share(), "from 0 to below 1; 0 is the default");
+    return Wrong("saturated.share", saturated.share(), "from 0 to below 1; 0, or leaving it out, is the default");
   }
   if (saturated.has_lower() != saturated.has_upper()) {
     return absl::InvalidArgumentError("saturated has one of lower and upper; it should have both, or none");
@@ -176,6 +194,20 @@ const std::array kKinds = std::to_array<RuleKind>({
     {"expression", v1::Rule::kExpression, RuleSubject::kScalars, "*", CheckExpression, MakeExpression},
 });
 
+// A comparison with NaN never holds, so a rule with one would stay silent.
+absl::Status CheckNoNan(const v1::Rule& rule, const RuleKind& kind) {
+  const google::protobuf::Message& parameters =
+      rule.GetReflection()->GetMessage(rule, rule.GetDescriptor()->FindFieldByNumber(kind.field));
+  std::vector<const google::protobuf::FieldDescriptor*> given;
+  parameters.GetReflection()->ListFields(parameters, &given);
+  for (const auto* const field : given) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+    const double value = parameters.GetReflection()->GetDouble(parameters, field);
+    if (std::isnan(value)) return Wrong(Cat(kind.name, ".", field->name()), value, "a number");
+  }
+  return absl::OkStatus();
+}
+
 const RuleKind* FindKind(const v1::Rule& rule) {
   for (const RuleKind& kind : kKinds) {
     if (kind.field == rule.kind_case()) return &kind;
@@ -247,6 +279,7 @@ absl::Status CheckRules(const v1::RuleSet& rules) {
     };
     if (kind == nullptr) return of_rule(Cat("it has no kind; the kinds are ", kinds));
     if (PatternOf(rule).empty()) return of_rule(Cat(kind->name, " needs series, a pattern such as \"loss\""));
+    if (absl::Status status = CheckNoNan(rule, *kind); !status.ok()) return of_rule(StdView(status.message()));
     if (absl::Status status = kind->check(rule); !status.ok()) {
       return of_rule(std::string(status.message()));
     }

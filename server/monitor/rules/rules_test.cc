@@ -364,13 +364,35 @@ TEST(RulesTest, AWrongRuleIsNamed) {
   EXPECT_THAT(Refusal(R"({"name": "a"})"), HasSubstr("rule \"a\": it has no kind; the kinds are not_finite, "));
   EXPECT_THAT(Refusal(R"({"name": "a", "threshold": {"above": 1}})"), HasSubstr("threshold needs series"));
   EXPECT_THAT(Refusal(R"({"name": "a", "series": "x", "threshold": {}})"), HasSubstr("neither above nor below"));
-  EXPECT_THAT(Refusal(R"({"name": "a", "z_score": {"threshold": -1}})"), HasSubstr("z_score.threshold is -1"));
+  EXPECT_THAT(Refusal(R"({"name": "a", "series": "x", "threshold": {"above": 1, "below": 5}})"),
+              HasSubstr("rule \"a\": threshold.above is 1 and threshold.below is 5, so every value offends"));
+  EXPECT_THAT(Refusal(R"({"name": "a", "update_ratio": {"least": 0.1, "greatest": 0.01}})"),
+              HasSubstr("update_ratio.greatest is 0.01; it should be at least update_ratio.least, which is 0.1"));
+  EXPECT_TRUE(RuleFrom(R"("series": "x", "threshold": {"above": 1, "below": 1})").has_threshold())
+      << "all but 1 offend";
+  EXPECT_THAT(Refusal(R"({"name": "a", "z_score": {"threshold": -1}})"),
+              HasSubstr("z_score.threshold is -1; it should be at least 0; 0, or leaving it out, is the default"));
   EXPECT_THAT(Refusal(R"({"name": "a", "dead_units": {"share": 1}})"), HasSubstr("dead_units.share is 1"));
   EXPECT_THAT(Refusal(R"({"name": "a", "z_score": {"window": 4000000000}})"),
               HasSubstr("z_score.window is 4e+09; it should be at most 10000"));
   EXPECT_THAT(Refusal(R"({"name": "a", "not_finite": {}}, {"name": "a", "not_finite": {}})"),
               HasSubstr("two rules are called \"a\""));
   EXPECT_THAT(Refusal(R"({"name": "a", "zscore": {}})"), HasSubstr("zscore"));
+}
+
+TEST(RulesTest, NoParameterIsNan) {
+  int parameters = 0;
+  for (const RuleKind& kind : RuleKinds()) {
+    const auto* const message = v1::Rule::descriptor()->FindFieldByName(std::string(kind.name))->message_type();
+    for (int i = 0; i < message->field_count(); ++i) {
+      if (message->field(i)->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+      const std::string field = message->field(i)->name();
+      EXPECT_THAT(Refusal(Cat(R"({"name": "a", "series": "x", ")", kind.name, R"(": {")", field, R"(": "NaN"}})")),
+                  HasSubstr(Cat("rule \"a\": ", kind.name, ".", field, " is nan; it should be a number")));
+      ++parameters;
+    }
+  }
+  EXPECT_GT(parameters, 30);
 }
 
 TEST(RulesTest, EveryFieldOfARuleIsAKind) {

@@ -40,7 +40,7 @@ class DiskState {
   void LogLost(const std::string& log, const absl::Status& status);
   // Runs the sync, or returns why the log has failed.
   absl::Status SyncLog(absl::FunctionRef<absl::Status()> sync) ABSL_LOCKS_EXCLUDED(sync_mu_);
-  // Looks at the disk, resumes where that may help. Call about every 200 ms, from one thread at a time.
+  // Looks at the disk, resumes where that may help. Call about twice a second, from one thread at a time.
   void Tend();
 
   // OK, ResourceExhausted (which says what is free and what is needed) or the final failure. Cheap.

@@ -103,12 +103,18 @@ Tiler::Counters Tiler::counters() const {
 void Tiler::Loop() {
   // Of this thread alone: Linux takes thread ids here.
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), options_.niceness);
+  uint64_t looked_at = 0;
   while (true) {
     {
       absl::MutexLock lock(&mu_);
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), options_.period)) return;
     }
-    if (!RunOnce().ok()) {
+    // What was written since the last look, also by the last look, may make another set.
+    const uint64_t sequence = store_->database().sequence();
+    if (sequence == looked_at) continue;
+    if (RunOnce().ok()) {
+      looked_at = sequence;
+    } else {
       absl::MutexLock lock(&mu_);
       ++counters_.failures;
     }
