@@ -75,6 +75,32 @@ def test_faults_of_ours_stay_ours(case):
     assert "Mint.mul.0.forward" in entries(dump)
 
 
+def test_errors_of_the_program_reach_it(case):
+    plain, _, _ = case("program_errors")
+    assert all("Gather" in each or "GeluExt" in each for each in plain[:-1]), "each of them raises"
+    captured, _, output = case("program_errors", WITH_DEBUGGER="1")
+    assert captured == plain
+    assert "without its gradients" not in output
+
+
+def test_what_a_cell_writes_into_its_argument_reaches_the_program(case):
+    (plain, captured), dump, _ = case("cell_writes")
+    assert plain == captured == [9.0 + 2 * (1 + 9), [0.0, 6.0 + 2 * 2 * 3.0]]
+    backward = entries(dump)["Cell.named.Named.backward.0"]
+    assert backward["input"] == [None] and backward["output"][0]["Max"] == 6.0, "its result is a dict"
+
+
+def test_a_change_that_mindspore_cannot_do_is_refused(case):
+    _, dump, output = case("changes")
+    refused = [line.partition("until it is right: ")[2] for line in output.splitlines() if "is refused, so" in line]
+    assert refused == [
+        "level is 'L2', which MindSpore reads when the program starts; start the program again with it",
+        "task is 'overflow_check', which MindSpore reads when the program starts; start the program again with it",
+        "backward is 'exact'; it is for PyTorch, leave it out for MindSpore",
+    ]
+    assert sorted(path.name for path in dump.glob("step*")) == ["step0", "step4"], "and what is right is taken"
+
+
 def test_structure_alone(case):
     _, dump, _ = case("structure")
     assert entries(dump) == {}
@@ -158,9 +184,23 @@ def test_graph_mode_is_refused_with_what_works(case):
     )
 
 
+@pytest.mark.parametrize("task", ["nan_check", "monitor", "grad_probe"])
+def test_a_task_that_graphs_do_not_have_names_pynative_alone(case, task):
+    said, _, _ = case("graph_mode", TASK=task)
+    assert said == (
+        f"task is {task!r}, which looks at calls in PyNative mode, and the program runs in GRAPH_MODE; set "
+        "mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+    )
+
+
 def test_what_is_torchs_is_refused(case):
-    said, _, _ = case("for_torch")
+    (*said, level, task), _, _ = case("for_torch")
     assert said == [
         "capture is 'all'; it is for PyTorch, leave it out for MindSpore",
         "model_series is ['weights']; it is for PyTorch, leave it out for MindSpore",
+        "load is {'path': '/', 'modules': ['Cell.fc.Dense.forward.0']}; it is for PyTorch, leave it out for MindSpore",
     ]
+    assert "['L0', 'L1', 'mix', 'debug']" in level
+    assert level.endswith("MindSpore has level 'L2' as well, which has it dump its kernels.")
+    assert "nan_check" in task
+    assert task.endswith("MindSpore has the tasks 'exception_dump' and 'overflow_check' as well, at level 'L2'.")

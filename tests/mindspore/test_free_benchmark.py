@@ -93,6 +93,8 @@ def test_errors_stay_where_they_belong(said):
     assert said["late error"] == [True, [2.0, 2.0, 2.0]]
     assert "Mint.once.0.forward was not compared: " in said["log"]
     assert said["program's error"] in ("RuntimeError", "ValueError")
+    assert said["program's late error"] in ("RuntimeError", "ValueError")
+    assert "Mint.late.0.forward was not compared" not in said["log"], "the error is the program's"
 
 
 def test_numbers_change_as_in_pytorch(said):

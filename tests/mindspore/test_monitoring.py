@@ -270,6 +270,10 @@ def test_a_training_that_is_watched_keeps_its_bits_and_becomes_series(watched):
     assert "same True" in output
     (line,) = (line for line in output.splitlines() if line.startswith("norms "))
     norms = {f"head.weight.{name}:norm": values for name, values in json.loads(line.removeprefix("norms ")).items()}
+    assert output.count("parameter needs no gradient and is not watched until an optimizer steps with one") == 1
+    assert "watched until an optimizer steps with one: head.bias" in output
+    (bias,) = client.monitor.series("watched", "head.bias.parameter:norm")
+    assert tuple(bias.steps) == (1,), "it is watched once it is unfrozen"
     found = {series.name: series for series in client.monitor.series("watched", "head.weight.*:norm")}
     assert set(found) == {
         *norms,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/mindspore/mindspore_source.h"
+#include "agent/python/mindspore/program_error.h"
 #include "agent/python/mindspore/tensor_memory.h"
 #include "agent/python/object_text.h"
 #include "agent/python/value_walker.h"
@@ -22,10 +23,12 @@ bool MindsporeValues::IsTensor(PyObject* value) const {
 
 void MindsporeValues::See(PyObject* value, CallSampler::Sight& sight, int depth) const {
   if (IsTensor(value)) {
-    const auto dtype = MindsporeDTypeOf(StringOf(Attribute(value, "dtype").get()));
+    static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
+    static PyObject* const shape_name = PyUnicode_InternFromString("shape");
+    const auto dtype = MindsporeDTypeOf(StringOf(TensorAttribute(value, dtype_name).get()));
     sight.Mix(static_cast<uint64_t>(dtype) + 1);
     uint64_t bytes = stats::ElementSize(dtype);
-    const ObjectReference shape = Attribute(value, "shape");
+    const ObjectReference shape = TensorAttribute(value, shape_name);
     for (Py_ssize_t i = 0; shape && PyTuple_Check(shape.get()) && i < PyTuple_GET_SIZE(shape.get()); ++i) {
       const auto size = static_cast<uint64_t>(PyLong_AsLongLong(PyTuple_GET_ITEM(shape.get(), i)));
       sight.Mix(size);

@@ -19,6 +19,7 @@
 #include "agent/python/config_binding.h"
 #include "agent/python/control_binding.h"
 #include "agent/python/mindspore/call_records.h"
+#include "agent/python/mindspore/program_error.h"
 #include "agent/python/mindspore/tensor_memory.h"
 #include "agent/python/response_binding.h"
 
@@ -145,6 +146,12 @@ void BindAgentClass(py::module_& module) {
 void BindCalls(py::module_& module) {
   module.def("unrecorded", &Unrecorded, py::arg("action"));
   module.def("measure", &Measure);
+  module.def("keep_program_error", [](const py::object& error) { KeepProgramError(Borrowed(error)); });
+  module.def("take_program_error", []() -> py::object {
+    ObjectReference error = TakeProgramError();
+    if (!error) return py::none();
+    return py::reinterpret_steal<py::object>(error.release());
+  });
   py::class_<Api, std::shared_ptr<Api>>(module, "Api", py::module_local()).def_readonly("name", &Api::name);
   module.def("make_api", [](std::string name) {
     auto api = std::make_shared<Api>();

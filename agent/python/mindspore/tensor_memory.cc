@@ -1,13 +1,17 @@
 #include "agent/python/mindspore/tensor_memory.h"
 
 #include <string_view>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "agent/python/mindspore/program_error.h"
 #include "agent/python/object_text.h"
 
 namespace msprobe::capture {
 namespace {
 
 using stats::DType;
+using Integers = absl::InlinedVector<int64_t, 6>;
 
 // What an element of a buffer is, from its format in the struct module's letters. kOther: none that is known.
 DType DTypeOfFormat(std::string_view format, Py_ssize_t size) {
@@ -44,9 +48,8 @@ DType DTypeOfFormat(std::string_view format, Py_ssize_t size) {
 }
 
 bool HasNoMemoryYet(PyObject* tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("has_init");
-  const ObjectReference waits = ObjectReference::Steal(PyObject_GetAttr(tensor, name));
-  PyErr_Clear();
+  static PyObject* const has_init = PyUnicode_InternFromString("has_init");
+  const ObjectReference waits = TensorAttribute(tensor, has_init);
   return waits && PyObject_IsTrue(waits.get()) == 1;
 }
 
@@ -59,31 +62,39 @@ bool IsParameter(PyObject* tensor) {
   return kind != nullptr && PyType_Check(kind) && PyObject_TypeCheck(tensor, reinterpret_cast<PyTypeObject*>(kind));
 }
 
-// Whether the tensor's own memory lies there, and no copy of a device's.
-bool LiesAt(PyObject* tensor, const void* data) {
-  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
-  const ObjectReference address = ObjectReference::Steal(PyObject_CallMethodNoArgs(tensor, data_ptr));
-  const bool same = address && PyLong_Check(address.get()) && PyLong_AsVoidPtr(address.get()) == data;
+bool IsOnHost(PyObject* tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("device");
+  const ObjectReference device = TensorAttribute(tensor, name);
+  return device && PyUnicode_Check(device.get()) && Utf8(device.get()).starts_with("CPU");
+}
+
+// By the identity of the type: MindSpore has one object for each, and keeps it.
+DType DTypeOf(PyObject* tensor) {
+  static auto& known = *new absl::flat_hash_map<PyObject*, DType>();
+  static PyObject* const name = PyUnicode_InternFromString("dtype");
+  ObjectReference dtype = TensorAttribute(tensor, name);
+  const auto found = known.find(dtype.get());
+  if (found != known.end()) return found->second;
+  const DType type = MindsporeDTypeOf(StringOf(dtype.get()));
+  if (type != DType::kOther) known.emplace(dtype.release(), type);
+  return type;
+}
+
+// False: it is no tuple or list of integers.
+bool TakeIntegers(PyObject* sequence, Integers& into) {
+  if (sequence == nullptr || (!PyTuple_Check(sequence) && !PyList_Check(sequence))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    into.push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(sequence, i)));
+  }
+  const bool taken = PyErr_Occurred() == nullptr;
   PyErr_Clear();
-  return same;
+  return taken;
 }
 
 }  // namespace
 
 TensorMemory::TensorMemory(PyObject* tensor) {
-  static PyObject* const asnumpy = PyUnicode_InternFromString("asnumpy");
-  if (!HasNoMemoryYet(tensor)) array_ = ObjectReference::Steal(PyObject_CallMethodNoArgs(tensor, asnumpy));
-  PyErr_Clear();
-  if (array_ && PyObject_GetBuffer(array_.get(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
-    Take(DTypeOfFormat(buffer_.format, buffer_.itemsize));
-    dtype_name_ = MindsporeDTypeName(tensor_.dtype);
-  } else {
-    PyErr_Clear();
-    dtype_name_ = StringOf(Attribute(tensor, "dtype").get());
-    TakeAsBytes(MindsporeDTypeOf(dtype_name_));
-    if (tensor_.data == nullptr) TakeShape(tensor);
-  }
-  tensor_.is_parameter = tensor_.data != nullptr && IsParameter(tensor) && LiesAt(tensor, tensor_.data);
+  if (HasNoMemoryYet(tensor) || (!TakeOwn(tensor) && !TakeCopy(tensor))) TakeDescription(tensor);
   tensor_.dtype_name = dtype_name_;
   tensor_.sizes = sizes_;
   tensor_.strides = strides_;
@@ -93,7 +104,55 @@ TensorMemory::~TensorMemory() {
   if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
 }
 
-void TensorMemory::Take(DType dtype) {
+bool TensorMemory::TakeOwn(PyObject* tensor) {
+  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  static PyObject* const shape = PyUnicode_InternFromString("shape");
+  static PyObject* const stride = PyUnicode_InternFromString("stride");
+  if (!IsOnHost(tensor)) return false;
+  const DType dtype = DTypeOf(tensor);
+  if (dtype == DType::kOther) return false;
+  const ObjectReference address = TensorMethod(tensor, data_ptr);  // waits
+  if (!address || !PyLong_Check(address.get())) return false;
+  Integers sizes, strides;
+  if (!TakeIntegers(TensorAttribute(tensor, shape).get(), sizes)) return false;
+  if (!TakeIntegers(TensorMethod(tensor, stride).get(), strides) || strides.size() != sizes.size()) return false;
+  sizes_ = std::move(sizes);
+  strides_ = std::move(strides);
+  tensor_.data = PyLong_AsVoidPtr(address.get());
+  tensor_.dtype = dtype;
+  tensor_.is_parameter = tensor_.data != nullptr && IsParameter(tensor);
+  dtype_name_ = MindsporeDTypeName(dtype);
+  return true;
+}
+
+bool TensorMemory::TakeCopy(PyObject* tensor) {
+  static PyObject* const asnumpy = PyUnicode_InternFromString("asnumpy");
+  array_ = TensorMethod(tensor, asnumpy, Said::kOfEvery);
+  if (!array_) return false;
+  if (PyObject_GetBuffer(array_.get(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();
+    return TakeCopyAsBytes(tensor);
+  }
+  TakeBuffer(DTypeOfFormat(buffer_.format, buffer_.itemsize));
+  dtype_name_ = MindsporeDTypeName(tensor_.dtype);
+  return true;
+}
+
+// numpy gives no buffer of types that are not its own, such as bfloat16.
+bool TensorMemory::TakeCopyAsBytes(PyObject* tensor) {
+  const DType dtype = DTypeOf(tensor);
+  if (dtype == DType::kOther) return false;
+  const char* unsigned_name = stats::ElementSize(dtype) == 2 ? "uint16" : "uint8";
+  array_ = ObjectReference::Steal(PyObject_CallMethod(array_.get(), "view", "s", unsigned_name));
+  const bool shown = array_ && PyObject_GetBuffer(array_.get(), &buffer_, PyBUF_STRIDES) == 0;
+  PyErr_Clear();
+  if (!shown) return false;
+  TakeBuffer(dtype);
+  dtype_name_ = MindsporeDTypeName(dtype);
+  return true;
+}
+
+void TensorMemory::TakeBuffer(DType dtype) {
   tensor_.data = buffer_.buf;
   tensor_.dtype = dtype;
   for (int i = 0; i < buffer_.ndim; ++i) {
@@ -102,22 +161,13 @@ void TensorMemory::Take(DType dtype) {
   }
 }
 
-// numpy gives no buffer of types that are not its own, such as bfloat16.
-void TensorMemory::TakeAsBytes(DType dtype) {
-  const char* unsigned_name = stats::ElementSize(dtype) == 2 ? "uint16" : "uint8";
-  if (!array_ || stats::ElementSize(dtype) == 0) return;
-  array_ = ObjectReference::Steal(PyObject_CallMethod(array_.get(), "view", "s", unsigned_name));
-  if (array_ && PyObject_GetBuffer(array_.get(), &buffer_, PyBUF_STRIDES) == 0) Take(dtype);
-  PyErr_Clear();
-}
-
-void TensorMemory::TakeShape(PyObject* tensor) {
-  const ObjectReference shape = Attribute(tensor, "shape");
-  for (Py_ssize_t i = 0; shape && PyTuple_Check(shape.get()) && i < PyTuple_GET_SIZE(shape.get()); ++i) {
-    sizes_.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(shape.get(), i)));
-    strides_.push_back(0);
-  }
-  PyErr_Clear();
+// Without its memory.
+void TensorMemory::TakeDescription(PyObject* tensor) {
+  static PyObject* const dtype = PyUnicode_InternFromString("dtype");
+  static PyObject* const shape = PyUnicode_InternFromString("shape");
+  dtype_name_ = StringOf(TensorAttribute(tensor, dtype, Said::kOfEvery).get());
+  if (!TakeIntegers(TensorAttribute(tensor, shape, Said::kOfEvery).get(), sizes_)) sizes_.clear();
+  strides_.assign(sizes_.size(), 0);
 }
 
 }  // namespace msprobe::capture

@@ -11,10 +11,11 @@
 
 namespace msprobe::capture {
 
-// The memory of one of MindSpore's tensors, held while this stands: that which its asnumpy() shows. Making it waits for
-// the operator that computes the tensor. A parameter that has not been initialised stays so, and shows no memory.
+// The memory of one of MindSpore's tensors: on a CPU the tensor's own, elsewhere the copy that its asnumpy() makes.
+// Making it waits for the operator that computes the tensor. A parameter that has not been initialised stays so, and
+// shows no memory. An error that MindSpore raises meanwhile is kept (program_error.h).
 //
-// It is made and destroyed with the GIL, and read with or without it.
+// It is made and destroyed with the GIL, and read with or without it. The caller holds the tensor as long.
 class TensorMemory {
  public:
   explicit TensorMemory(PyObject* tensor);
@@ -25,9 +26,13 @@ class TensorMemory {
   const HostTensor& tensor() const { return tensor_; }
 
  private:
-  void Take(stats::DType dtype);
-  void TakeAsBytes(stats::DType dtype);
-  void TakeShape(PyObject* tensor);
+  // False: its own memory is not on this host, or MindSpore does not say where it lies.
+  bool TakeOwn(PyObject* tensor);
+  // False: MindSpore gives no copy, or none whose elements are known.
+  bool TakeCopy(PyObject* tensor);
+  bool TakeCopyAsBytes(PyObject* tensor);
+  void TakeBuffer(stats::DType dtype);
+  void TakeDescription(PyObject* tensor);
 
   ObjectReference array_;
   Py_buffer buffer_{};

@@ -59,10 +59,19 @@ def say(value):
     tell("said", json.dumps(value))
 
 
+def abs_without_kernel(tensor):
+    """A CPU has none for bfloat16: the call is recorded, and raises."""
+    try:
+        mint.abs(tensor)
+    except TypeError:
+        return
+    raise AssertionError("a CPU has this kernel; take another operator")
+
+
 def bfloat16(out):
     debugger = configure(out, section={"summary_mode": "md5"})
     debugger.start(Net())
-    mint.abs(ops.cast(Tensor(np.array([1, -2, 3], np.float32)), ms.bfloat16))
+    abs_without_kernel(ops.cast(Tensor(np.array([1, -2, 3], np.float32)), ms.bfloat16))
     debugger.stop()
     debugger.step()
 
@@ -71,7 +80,7 @@ def tensors(out):
     debugger = configure(out, task="tensor", level="L1")
     debugger.start()
     half = ops.cast(Tensor(np.array([1.5, -2, 3], np.float32)), ms.bfloat16)
-    mint.abs(half)
+    abs_without_kernel(half)
     mint.abs(Tensor(np.arange(3), ms.int64))
     mint.mul(Tensor(np.array(2.0, np.float32)), Tensor(np.array([True, False])))
     debugger.stop()
@@ -170,6 +179,100 @@ def faults(out):
     say(said)
 
 
+def program_errors(out):
+    """What MindSpore raises for the program's operators, at whatever waits for them first."""
+    table = Tensor(np.ones((3, 2), np.float32))
+
+    class Looks(nn.Cell):
+        def construct(self, index):
+            return ops.gather(table, index, 0)
+
+    looks = Looks()
+
+    def looked_up(x):
+        return looks(Tensor([9], ms.int32)) + x[0, 0]
+
+    def unused(x):
+        ops.gather(table, Tensor([9], ms.int32), 0)
+        return ops.relu(x)
+
+    def unregistered(x):
+        mint.nn.functional.gelu(x)
+        return ops.relu(x)
+
+    programs = [looked_up, unused, unregistered]
+    programs += [lambda x, each=each: ms.grad(lambda y: each(y * 1).sum())(x) for each in programs]
+    debugger = configure(out) if os.environ.get("WITH_DEBUGGER") else None
+    said = []
+    for each in programs:
+        if debugger:
+            debugger.start(looks)
+        try:
+            said.append(each(Tensor(np.ones((3, 4), np.float32))).asnumpy().tolist())
+        except RuntimeError as error:
+            said.append(str(error).partition("\n")[0])
+        if debugger:
+            debugger.stop()
+            debugger.step()
+    said.append(ops.relu(Tensor([-1.0, 2.0])).asnumpy().tolist())
+    say(said)
+
+
+def cell_writes(out):
+    class Zero(nn.Cell):
+        def construct(self, x):
+            x[0] = 0.0
+            return x
+
+    class Outside(nn.Cell):
+        """Writes into its argument, but not through it."""
+
+        def construct(self, x):
+            self.kept[0] = 1.0
+            return x * 1
+
+    class Named(nn.Cell):
+        def construct(self, x):
+            return {"twice": x * 2}
+
+    class Writes(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.zero, self.weight = Zero(), ms.Parameter(Tensor([2.0, 3.0]), name="weight")
+            self.outside, self.named = Outside(), Named()
+
+        def construct(self, x):
+            h = x * self.weight
+            self.zero(h)
+            self.outside.kept = k = x * self.weight
+            self.outside(k)
+            return (h * h).sum() + (k * self.named(k)["twice"]).sum()
+
+    net, said = Writes(), []
+    step = ms.value_and_grad(net, None, net.trainable_params())
+    debugger = configure(out)
+    for captured in (False, True):
+        if captured:
+            debugger.start(net)
+        value, (gradient,) = step(Tensor([1.0, 1.0]))
+        said.append([float(value.asnumpy()), gradient.asnumpy().tolist()])
+    debugger.stop()
+    say(said)
+
+
+def changes(out):
+    """Its configuration becomes what MindSpore refuses."""
+    debugger = configure(out, dump_enable=True)
+    net = train(debugger)
+    for fields in ({"level": "L2"}, {"task": "overflow_check"}, {"backward": "exact"}, {}):
+        path = pathlib.Path(out, "config.json")
+        written = {"task": "statistics", "level": "mix", "dump_path": out, "dump_enable": True, **fields}
+        path.with_suffix(".new").write_text(json.dumps(written))
+        path.with_suffix(".new").replace(path)
+        debugger._file._next_poll = 0  # it is looked at now, not a while later
+        train(debugger, net=net)
+
+
 def structure(out):
     train(configure(out, level="L0", task="structure"))
 
@@ -190,7 +293,7 @@ def filters(out):
 
 def graph_mode(out):
     ms.set_context(mode=ms.GRAPH_MODE)
-    say_refusal(out)
+    say_refusal(out, task=os.environ.get("TASK", "statistics"))
 
 
 def kernels(out):
@@ -264,7 +367,16 @@ def tokens(out):
 
 def for_torch(out):
     series = {"model_series": ["weights"]}
-    say([refusal(configure, out, capture="all"), refusal(configure, out, task="monitor", section=series)])
+    load = {"path": "/", "modules": ["Cell.fc.Dense.forward.0"]}
+    say(
+        [
+            refusal(configure, out, capture="all"),
+            refusal(configure, out, task="monitor", section=series),
+            refusal(configure, out, load=load),
+            refusal(configure, out, level="L9"),
+            refusal(configure, out, task="nan_dump"),
+        ]
+    )
 
 
 def say_refusal(out, **fields):

@@ -1,5 +1,6 @@
 """python checked_calls.py DUMP_PATH TASK: calls of mindspore.mint and Tensor, both ways, at level L1."""
 
+import contextlib
 import sys
 
 import mindspore as ms
@@ -33,7 +34,8 @@ class Net(nn.Cell):
         c = mint.cat((a, a), dim=0)
         m = mint.exp(s.reshape(2, 8))
         mint.eq(a, a)
-        a.to(ms.bfloat16).isnan()
+        with contextlib.suppress(TypeError):  # a CPU has no kernel for it: the call is recorded, and raises
+            a.to(ms.bfloat16).isnan()
         return mint.mean(mint.sub(mint.mul(m, m), m)) + mint.sum(c) + mint.mean(h)
 
 

@@ -128,6 +128,16 @@ def cases():
         yield "program's error", None
     except (RuntimeError, ValueError) as error:
         yield "program's error", type(error).__name__
+    runs = iter([False, True])
+
+    def late(x):
+        return mint.matmul(x, mint.ones((5, 5))) if next(runs) else x
+
+    try:
+        ran("no_change", late, ones, name="Mint.late.0.forward")
+        yield "program's late error", None
+    except (RuntimeError, ValueError) as error:
+        yield "program's late error", type(error).__name__
     with contextlib.suppress(RuntimeError, ValueError):  # MindSpore may raise an error of its other threads once more
         wait()
 

@@ -1,7 +1,7 @@
 """A training that msprobe.watch makes series of: python watched.py CONFIG.
 
 Prints `same BOOL`, whether losses, gradients and parameters have the bits that they have unwatched; and `norms`, of
-head.weight: by series, what the program has of it step by step.
+head.weight: by series, what the program has of it step by step. head.bias is frozen in the first step.
 """
 
 import json
@@ -36,12 +36,14 @@ def train(begin):
     np.random.seed(1)
     net = Net().set_train()
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    net.head.bias.requires_grad = False
     step = ms.value_and_grad(net, None, optimizer.parameters)
     begin(net, optimizer)
     data, bits, norms = np.random.RandomState(3), [], {}
     weight = net.head.weight
     place = next(index for index, each in enumerate(optimizer.parameters) if each is weight)
-    for _ in range(2):
+    for number in range(2):
+        net.head.bias.requires_grad = number == 1
         loss, gradients = step(Tensor(data.randn(4, 6).astype(np.float32)))
         norms.setdefault("parameters_grad.reduced", []).append(norm(gradients[place]))
         optimizer(gradients)

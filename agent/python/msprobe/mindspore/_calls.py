@@ -10,6 +10,7 @@ from typing import Any
 from msprobe import _mindspore
 from msprobe._common import log
 from msprobe.mindspore._gradients import Passage, are_recorded
+from msprobe.mindspore._program_error import raise_program_error, unless_it_fails
 
 Function = Callable[..., Any]
 _IN_PLACE = "__iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __setitem__".split()
@@ -155,21 +156,23 @@ class Calls:
         """passes: gradients of the call may come. in_place: it changes its first argument."""
         passage = Passage(call, by_arrival, self._unfinished) if passes and not call.left_out else None
         try:
-            given = args if passage is None else _unless_it_fails(passage.enter, args)
+            given = args if passage is None else unless_it_fails(passage.enter, args)
             if self.stage is not None and call.touched:
                 result = self.stage(StagedCall(call.name, call.step, args, kwargs, given, function, in_place))
             else:
                 result = function(*given, **kwargs)
         except BaseException:
             call.raised()
+            raise_program_error()
             raise
         parameters = None if known is None or call.left_out else known.parameters()
         call.end(result, parameters)
-        if passage is None:
-            return result
-        if known is not None and parameters:
-            _unless_it_fails(functools.partial(self._watch, known), parameters)
-        return _unless_it_fails(passage.leave, result)
+        if passage is not None:
+            if known is not None and parameters:
+                unless_it_fails(functools.partial(self._watch, known), parameters)
+            result = unless_it_fails(passage.leave, result)
+        raise_program_error()
+        return result
 
     def _watch(self, known: _Cell, parameters: dict[str, Any]) -> None:
         """Gradients of the cell's own parameters are records, from the first call on."""
@@ -202,15 +205,6 @@ class _Cell:
         """Its own, by their last names."""
         own = self.cell.parameters_and_names(expand=False)
         return {name.rpartition(".")[2]: parameter for name, parameter in own}
-
-
-def _unless_it_fails(change: Callable[[Any], Any], value: Any) -> Any:
-    """What change gives; the value itself where it raises."""
-    try:
-        return change(value)
-    except Exception as error:
-        log.error(f"a call is recorded without its gradients: {error}")
-        return value
 
 
 @functools.cache  # kept for good: records of calls that are under way point at it

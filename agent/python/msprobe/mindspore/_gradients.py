@@ -78,16 +78,21 @@ class Passage:
         self._call, self._by_arrival, self._unfinished = call, by_arrival, unfinished
         self._inputs = self._outputs = 0  # tensors
         self._hooked_inputs: set[int] = set()
+        self._behind: list[tuple[Tensor, int, Tensor]] = []  # arguments, where they lie, and what is given instead
         self._hooked_outputs: set[int] = set()
         self._forget()
 
     def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments to call with."""
+        self._inputs = 0
+        self._hooked_inputs.clear()
+        self._behind.clear()
         given = list(arguments)
         for index, value in enumerate(arguments):
             if isinstance(value, Tensor):
                 if has_gradient(value):
                     given[index] = behind(value, functools.partial(self._tell_input, self._inputs))
+                    self._behind.append((value, value.data_ptr(), given[index]))
                     self._hooked_inputs.add(self._inputs)
                 self._inputs += 1
         if not any(isinstance(value, Tensor) and value.dtype in _DIFFERENTIABLE for value in arguments):
@@ -95,7 +100,10 @@ class Passage:
         return tuple(given) if self._hooked_inputs else arguments
 
     def leave(self, result: Any) -> Any:
-        """The result to hand on."""
+        """The call has ended. The result to hand on."""
+        self._hand_back()
+        self._outputs = 0
+        self._hooked_outputs.clear()
         given = list(result) if isinstance(result, tuple) else [result]
         for index, value in enumerate(given):
             if isinstance(value, Tensor):
@@ -108,6 +116,13 @@ class Passage:
         if not isinstance(result, tuple):
             return given[0]
         return type(result)._make(given) if hasattr(result, "_make") else type(result)(given)
+
+    def _hand_back(self) -> None:
+        """x[0] = 1 puts another tensor into the object x: what the call put into ours, the program's own gets too."""
+        for argument, place, given in self._behind:
+            if given.data_ptr() != place == argument.data_ptr():
+                argument.assign_value(given)
+        self._behind.clear()
 
     def finish(self) -> None:
         """No further gradient comes in this pass."""
@@ -126,7 +141,9 @@ class Passage:
 
     def _tell_input(self, place: int, gradient: Any) -> None:
         if self not in self._unfinished:
-            return  # of a call whose results have no gradients that are told
+            if self._hooked_outputs:
+                return  # nobody asked for those of the results
+            self._unfinished.setdefault(self)  # the results are in a list or dict: a null, as mindstudio-probe has it
         if not self._begun:
             self._begin()
         self._arrived_inputs[place] = self._call.read_gradient(gradient)
@@ -135,7 +152,7 @@ class Passage:
 
     def _begin(self) -> None:
         self._begun = True
-        self._call.begin_backward(self._shown(self._arrived_outputs, self._outputs))
+        self._call.begin_backward(self._shown(self._arrived_outputs, self._outputs) or (None,))
         if not self._hooked_inputs:
             self._end()
 

@@ -42,11 +42,17 @@ _CATEGORIES = (
 )
 # What L2 does not know, and what it has instead.
 _INSTEAD = {"schedule": "step, a list of steps", "select": "list, names of kernels"}
+# What MindSpore has beside the choices that a refusal names, by the refused field.
+_FURTHER = {
+    "level": "MindSpore has level 'L2' as well, which has it dump its kernels.",
+    "task": "MindSpore has the tasks 'exception_dump' and 'overflow_check' as well, at level 'L2'.",
+}
 # Up to here md5 is a category of its own; later it is a kind of hash.
 _LAST_WITH_MD5 = (2, 7, 0)
 
 
-def _is_asked(asked: dict[str, Any]) -> bool:
+def dumps_kernels(asked: dict[str, Any]) -> bool:
+    """Whether a configuration has MindSpore dump, which reads that once, when its backend starts."""
     return asked.get("level") == "L2" or asked.get("task") in _EXCEPTIONS
 
 
@@ -57,8 +63,14 @@ class KernelConfigFile(ConfigFile):
 
     def parse(self, text: str | None = None, dump_path: str | None = None) -> Any:
         asked = self.asked(text)
-        if not _is_asked(asked):
-            return super().parse(text, dump_path)
+        if not dumps_kernels(asked):
+            try:
+                return super().parse(text, dump_path)
+            except MsprobeError as error:
+                further = _FURTHER.get(str(error).partition(" ")[0])
+                if further is None or "it should be one of" not in str(error):
+                    raise
+                raise MsprobeError(f"{error} {further}") from None
         for name, instead in _INSTEAD.items():
             if asked.get(name):
                 raise MsprobeError(
@@ -117,7 +129,7 @@ class KernelDump:
     @classmethod
     def of(cls, asked: dict[str, Any], config: Any) -> KernelDump | None:
         """None: the configuration asks for another level."""
-        return cls(asked, config) if _is_asked(asked) else None
+        return cls(asked, config) if dumps_kernels(asked) else None
 
     def start(self, models: list[Any], step: int, rank: int | None) -> str:
         """What is dumped from now on, as part of a sentence; empty: nothing of this step and rank.

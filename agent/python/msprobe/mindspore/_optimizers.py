@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from mindspore import Tensor, nn
 from mindspore.experimental import optim as experimental  # of which those of mindspore.mint are
 
-from msprobe._common.contained import Contained
+from msprobe._common.contained import UntilFirstError
 from msprobe._common.errors import MsprobeError
 from msprobe._common.swaps import AttributeSwap
+from msprobe.mindspore._program_error import raise_program_error
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "moment1", "moment2", "moments1", "moments2", "moments", "accum")
 # What each optimizer calls one of the two that torch has: those of mint, then the others.
@@ -34,7 +35,7 @@ class _Shown:
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
-        self._contain = Contained("calls of optimizers are shown")
+        self._contain = UntilFirstError("calls of optimizers are shown")
 
     def before(self, optimizer: Any, gradients: Any) -> None:
         self._contain(lambda: self.observer.stepping(optimizer, _by_parameter(optimizer, gradients)))
@@ -111,9 +112,10 @@ def _call(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = nn.Cell.__call__(optimizer, *args, **kwargs)
         for each in observers:
             each.after(optimizer)
-        return result
     finally:
         _inside.steps = False
+    raise_program_error()
+    return result
 
 
 def _by_parameter(optimizer: Any, gradients: Any) -> dict[int, Tensor]:

@@ -1,5 +1,6 @@
 """What a configuration can ask that MindSpore cannot do, and what can be done instead."""
 
+import json
 from typing import Any
 
 import mindspore
@@ -7,13 +8,15 @@ import mindspore
 from msprobe._common.errors import MsprobeError
 from msprobe.mindspore._cell_dump import are_in_graphs
 
+_OF_GRAPHS = ("statistics", "tensor")  # the tasks that level L2, and L0 of graphs, have as well
+
 
 def refuse(config: Any) -> None:
     """MsprobeError: what is asked, and what would be right."""
     in_graph_mode = mindspore.get_context("mode") == mindspore.GRAPH_MODE
-    if config.task == "grad_probe" and in_graph_mode:
+    if config.task not in _OF_GRAPHS and in_graph_mode:
         raise MsprobeError(
-            "task is 'grad_probe', which looks at gradients in PyNative mode, and the program runs in GRAPH_MODE; set "
+            f"task is {config.task!r}, which looks at calls in PyNative mode, and the program runs in GRAPH_MODE; set "
             "mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
         )
     if config.level != "debug" and in_graph_mode:
@@ -31,9 +34,11 @@ def refuse(config: Any) -> None:
         "backward": config.backward == "exact",
         **_of_free_benchmark(config),
     }
+    written = json.loads(config.json)
     for field, is_asked in asked.items():
         if is_asked:
-            raise MsprobeError(f"{field} is {getattr(config, field)!r}; it is for PyTorch, leave it out for MindSpore")
+            value = written.get(field, getattr(config, field))
+            raise MsprobeError(f"{field} is {value!r}; it is for PyTorch, leave it out for MindSpore")
 
 
 def _of_free_benchmark(config: Any) -> dict[str, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,10 @@ from msprobe.mindspore._cell_dump import CellDump
 from msprobe.mindspore._cell_names import named_cells
 from msprobe.mindspore._gradients import are_recorded, has_gradient
 from msprobe.mindspore._interception import Interception, is_compiled
-from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
+from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump, dumps_kernels
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
 from msprobe.mindspore._optimizers import is_optimizer, observe
+from msprobe.mindspore._program_error import raise_program_error
 from msprobe.mindspore._refusals import refuse
 from msprobe.mindspore._series_observer import TrainingSeries
 from msprobe.mindspore._why_empty import why_empty
@@ -108,6 +108,16 @@ class PrecisionDebugger(Debugger):
         if self._graph_dump is None:
             refuse(config)
 
+    def _refuse_change(self, asked: dict[str, Any], config: Any) -> None:
+        if self._graph_dump is not None:
+            return
+        if dumps_kernels(asked):
+            what = "level is 'L2'" if asked.get("level") == "L2" else f"task is {asked['task']!r}"
+            raise MsprobeError(
+                f"{what}, which MindSpore reads when the program starts; start the program again with it"
+            )
+        refuse(config)
+
     # Level L2, and L0 in GRAPH_MODE.
 
     def _start(
@@ -124,12 +134,14 @@ class PrecisionDebugger(Debugger):
 
     def _stop(self) -> None:
         if self._graph_dump is None:
-            return super()._stop()
+            super()._stop()
+            return raise_program_error()
         self._graph_dump.stop()
 
     def _end_step(self, dump: bool) -> None:
         if self._graph_dump is None:
-            return super()._end_step(dump)
+            super()._end_step(dump)
+            return raise_program_error()
         self._graph_dump.end_step()
         self.service.loop += 1
 
@@ -189,8 +201,7 @@ class PrecisionDebugger(Debugger):
                 self._add_primitives(cell)
         self._registered = len(self._models)
         if compiled and self.config.task in ("statistics", "tensor"):  # the server puts their records into graph/
-            told = {**json.loads(self.config.json), "compiled_cells": compiled}
-            self._agent.tell_config(json.dumps(told))
+            self._agent.set_compiled_cells(compiled)
 
     def _add_primitives(self, cell: nn.Cell) -> None:
         for attribute, value in vars(cell).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class FreeBenchmark(stage.FreeBenchmark):
         return prefix not in _REPEATED or names[-1] in _UNDEFINED or any(map(draws, names))
 
     def _program(self, call: StagedCall) -> Any:
-        return call(*call.passing, **call.kwargs)
+        return _done(call, call.passing)
 
     def _arguments(self, call: StagedCall) -> Arguments:
         return Arguments(call.args, call.kwargs)
@@ -95,15 +95,30 @@ class FreeBenchmark(stage.FreeBenchmark):
     def _followed(self, known: Call, call: StagedCall, arguments: Arguments, kept: Backward) -> Any:
         passage = Arrivals(functools.partial(self._judge_gradients, known, kept)).passage
         args = self._contained(known, lambda: passage.enter(call.passing))
-        result = call(*(call.passing if args is None else args), **call.kwargs)
+        result = _done(call, call.passing if args is None else args)
         left = self._contained(known, lambda: passage.leave(result))
         return result if left is None else left
+
+    def _judge_gradients(self, call: Call, kept: Backward, arrived: Gradients) -> None:
+        try:
+            wait()
+        except Exception as error:  # of the program's backward pass
+            _mindspore.keep_program_error(error)
+            return
+        super()._judge_gradients(call, kept, arrived)
 
     def _gradients(self, kept: Backward, arrived: Gradients) -> tuple[list[Any], list[list[Any]]]:
         return kept.gradients(arrived)
 
     def _name(self, call: Call, stage: str) -> str:
         return call.api + "." + call.name.rsplit(".", 2)[1]
+
+
+def _done(call: StagedCall, args: Sequence[Any]) -> Any:
+    """What the program's call gives, once it is there. What its operators raise is raised here, for the program."""
+    result = call(*args, **call.kwargs)
+    wait()
+    return result
 
 
 class _Given(nn.Cell):
