@@ -14,7 +14,7 @@ from harness.dumps import write_config
 from harness.processes import PROGRAMS, Background, external_server, find_binary, free_port, run, wait_until
 from harness.receiver import Receiver
 from msprobe_client import Client
-from msprobe_client.monitor_client import read_rules
+from msprobe_client.rules_file import read_rules
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 PATIENCE = 60
@@ -69,6 +69,9 @@ def test_a_notice_comes_through_failures_redirects_and_a_killed_server(tmp_path,
             job.say("nan")
             with Client(f"unix:{address}") as client:
                 (alarm,) = wait_until(lambda: list(client.monitor.alarms("told")), PATIENCE, "the alarm is stored")
+            follow = [find_binary("msprobe-client"), "--server", f"unix:{address}", "alarms", "told", "--follow"]
+            follower = stack.enter_context(Background([*follow, "--format", "json"], tmp_path / "followed.json"))
+            follower.wait_for(lambda: "not-finite" in follower.output, PATIENCE, "it is shown")
             wait_until(lambda: "Connection refused" in (tmp_path / "first.log").read_text(), PATIENCE, "an attempt")
             server.kill()
         failing = [503, f"http://127.0.0.1:{elsewhere.port}/", 500]
@@ -96,6 +99,13 @@ def test_a_notice_comes_through_failures_redirects_and_a_killed_server(tmp_path,
             assert json.loads(last.body)["data"]["ended"] is not None
             identities = [post.headers["webhook-id"] for post in receiver.taken]
             assert len(identities) == len(set(identities)), "nothing that was taken is sent again"
+            assert follower.process.wait(PATIENCE) == 1, follower.output
+        assert "waiting for it" in follower.output, "it says that the server went away"
+        lines = [line for line in follower.output.splitlines() if not line.startswith("msprobe-client: ")]
+        ended = [row["ended"] for row in json.loads("".join(lines))["rows"]]
+        assert ended[0] is None, "shown before the server was killed"
+        assert ended[-1] is not None, "shown after it"
+        assert len(ended) == len(set(ended)), "nothing is shown twice"
         log = (tmp_path / "second.log").read_text()
         assert "it answered 302, and redirects are not followed" in log
         assert "key=1" not in log, "the URL may hold a secret"

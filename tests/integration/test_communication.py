@@ -118,6 +118,9 @@ def explains(hang):
 
 def test_a_hang_is_explained_while_it_lasts_and_after_the_death(hanging):
     explains(hanging.hang())
+    code, said = hanging.ask("hang", "talk", "--least", "3600")
+    assert code == 0
+    assert "no rank waits for another; 4 calls have stood for less than 3600 s: ask again, or with --least 1" in said
     code, said = hanging.ask("hang", "talk", "--least", "1")
     assert code == 1
     assert re.search(r"^rank3 .* recv from rank2 float32 \[2\] .* rank2$", said, re.MULTILINE), said

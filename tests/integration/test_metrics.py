@@ -61,11 +61,12 @@ def test_a_scrape_has_what_the_document_says_and_counts_what_was_sent(tmp_path, 
     with external_server(address, tmp_path / "data", tmp_path / "server.log", *flags) as server:
         with PlannedAgent(tmp_path, f"unix:{address}", steps=STEPS) as agent:
             agent.outcome()
-        # Most are looked at once a second.
+        # What the store did is looked up for each scrape.
+        assert scrape(port)["msprobe_store_written_bytes_total"].total > PAYLOAD_BYTES
         metrics = wait_until(
-            lambda: (now := scrape(port))["msprobe_store_written_bytes_total"].total > PAYLOAD_BYTES and now,
+            lambda: (now := scrape(port))["msprobe_ingest_waiting_batches"].total == 0 and now,
             10,
-            "the store's metrics are there",
+            "the server has looked at its sessions again",
         )
         end(server)
     expected = documented()

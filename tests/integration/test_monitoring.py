@@ -15,7 +15,7 @@ from harness import answers
 from harness.dumps import write_config
 from harness.processes import PROGRAMS, external_server, run, wait_until
 from msprobe_client import Client
-from msprobe_client.monitor_client import read_rules
+from msprobe_client.rules_file import read_rules
 
 RUN = "watched"
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_named_and_left_out(watched):
         "'bad' is of type list",
         "step is -1; it should be an int from 0",
         "the values are a list; they should be a dict",
-        "'huge' is of type int; it should be a number",
+        "'huge' is an integer of 1329 bits, which no float64 holds",
     ):
         assert f"log: {text}" in watched.warnings, text
 

@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import shutil
 import sys
 import zlib
 
@@ -30,6 +31,7 @@ HAZARDS = (
     "inference mode",
     "running buffers",
     "freed addresses",
+    "read ahead",
 )
 
 
@@ -78,6 +80,12 @@ def test_a_weight_that_nobody_writes_is_read_once(tmp_path):
     assert run_hazards(tmp_path, "unchanged")[2] == 11, "of 12 calls"
 
 
+def test_a_weight_with_a_gradient_is_not_watched(tmp_path):
+    """An optimizer is about to write it, and would fault at each of its pages."""
+    true, seen, count = run_hazards(tmp_path, "gradient")
+    assert seen == true and count == 0
+
+
 def test_off_reads_every_time(tmp_path):
     true, seen, count = run_hazards(tmp_path, "unchanged", reuse="off")
     assert seen == true and count == 0
@@ -93,6 +101,20 @@ def test_saved_tensors_are_the_bytes_at_the_call(tmp_path):
             step, call = key.split()
             (file,) = (tmp_path / "dump" / f"step{step}").glob(f"*/*/Functional.linear.{call}.forward.input.1.pt")
             assert f"{zlib.crc32(torch.load(file).numpy().tobytes()):08x}" == checksum, f"{hazard} {key}"
+
+
+def test_a_saved_tensor_that_stays_as_it_was_is_one_file_of_all_steps(tmp_path):
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", task="tensor")
+    output = run([sys.executable, PROGRAMS / "remembered.py", config, "unchanged"]).stdout
+    checksums = json.loads(re.search("TRUE (.*)", output)[1])["unchanged"]
+    first, *later = sorted((tmp_path / "dump").glob("step*"))
+    (weight,) = first.glob("*/*/Functional.linear.0.forward.input.1.pt")
+    inside = weight.relative_to(first)
+    assert later and all((step / inside).samefile(weight) for step in later)
+    shutil.rmtree(first)
+    for step in later:
+        content = torch.load(step / inside).numpy().tobytes()
+        assert f"{zlib.crc32(content):08x}" == checksums[f"{step.name.removeprefix('step')} 0"]
 
 
 def ranks(directory, kind, reuse):

@@ -52,8 +52,10 @@ class Trained:
             return {series.name: series for series in client.monitor.series(run_name, name)}
 
     def alarms(self, run_name):
-        command = [sys.executable, "-m", "msprobe_client", "--server", self.address, "alarms", run_name]
-        return answers.rows(run([*command, "--format", "json"], check=False).stdout)
+        return answers.rows(run([*self.question("alarms"), run_name, "--format", "json"], check=False).stdout)
+
+    def question(self, command):
+        return [sys.executable, "-m", "msprobe_client", "--server", self.address, command]
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,9 @@ def test_planted_illnesses_are_named_by_their_rules(trained):
     ):
         named = {alarms[rule]["series"], *alarms[rule]["others"]}
         assert set(ill) <= named and well not in named, rule
+        further = len(alarms[rule]["others"])
+        table = run([*trained.question("alarms"), "ill"], check=False).stdout
+        assert re.search(rf"{rule} .* {re.escape(alarms[rule]['series'])} +{further} more series ", table), table
 
 
 def test_sections_and_lists_choose(trained):
@@ -265,17 +270,22 @@ def test_the_documented_configuration_is_taken(tmp_path):
 
 
 def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
-    """The debugger finds the optimizer, and modules are captured at the steps that `activations` says."""
+    """The debugger finds the optimizer, and modules are captured at the steps that `activations` says.
+
+    A layer is watched from the step on at which it is unfrozen.
+    """
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent("""
         import sys, torch
         from msprobe.pytorch import PrecisionDebugger
-        model = torch.nn.Sequential(torch.nn.Linear(4, 1))
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        model[1].requires_grad_(False)
         optimizer = torch.optim.Adam(model.parameters())
         debugger = PrecisionDebugger(sys.argv[1])
         debugger.start(model=model, rank_id=0)
-        for _ in range(7):
+        for step in range(7):
+            model[1].requires_grad_(step >= 4)
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
@@ -284,7 +294,12 @@ def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
         debugger.stop()
     """)
     )
-    run([sys.executable, program, trained.config("own", {"activations": 3})])
+    output = run([sys.executable, program, trained.config("own", {"activations": 3, "micro_batches": True})]).stdout
+    frozen = "2 parameters need no gradient and are not watched until an optimizer steps with one: 1.weight, 1.bias"
+    assert output.count(frozen) == 1
+    assert trained.series("own", "1.weight.parameters_grad.reduced:norm").popitem()[1].steps == (4, 5, 6)
+    assert trained.series("own", "1.weight.parameters_grad.micro_batch.0:norm").popitem()[1].steps == (5, 6)
+    assert trained.series("own", "1.bias.parameter:norm").popitem()[1].steps == (4, 5, 6)
     assert trained.series("own", "0.weight.exp_avg:max").popitem()[1].steps == tuple(range(7))
     assert trained.series("own", "loss").popitem()[1].steps == tuple(range(7))
     with Client(trained.address) as client:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -89,6 +90,43 @@ def test_the_file_switches_a_running_monitor(tmp_path, output, monkeypatch):
     assert json.loads(config.read_text())["dynamic_on"] is False
 
 
+def make_pipe(config, _output):
+    config.unlink()
+    os.mkfifo(config)
+
+
+def nest_deeply(config, _output):
+    config.write_text("[" * 100_000)
+    os.utime(config, (1, 1))
+
+
+def remove_output(_config, output):
+    for directory in output.iterdir():
+        shutil.rmtree(directory)
+
+
+def put_file_there(config, output):
+    remove_output(config, output)
+    output.rmdir()
+    output.write_text("")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("strike", [make_pipe, nest_deeply, remove_output, put_file_there])
+def test_whatever_becomes_of_its_files_the_monitor_goes_on(tmp_path, output, monkeypatch, strike):
+    monkeypatch.setenv("DYNAMIC_MONITOR", "True")
+    config = write(tmp_path / "c.json", dynamic_on=True, param_distribution=True, ops=["max"])
+    monitor, net, optimizer = monitored(config)
+    train(net, optimizer, 2)
+    strike(config, output)
+    train(net, optimizer, 3)
+    assert monitor.step == 5
+    if strike is put_file_there:
+        output.unlink()
+        train(net, optimizer)
+    assert max(step for _, step in rows(output)) == monitor.step - 1, "it writes again where it can"
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -97,6 +135,9 @@ def test_the_file_switches_a_running_monitor(tmp_path, output, monkeypatch):
         ({"targets": []}, "targets is []; it should be a dict"),
         ({"alert": {"rules": [{"rule_name": "Other"}]}}, "rule_name should be AnomalyTurbulence or AnomalyNan"),
         ({"ndigits": 21}, "ndigits is 21; it should be an int from 1 to 20"),
+        ({"alert": {"rules": 5}}, "alert.rules is 5; it should be a list"),
+        ({"alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": [1]}]}}, "args is [1]; it should be a dict"),
+        ({"append_output": ["x", "y"]}, "append_output is ['x', 'y']; it should be empty, or the first and last time"),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(tmp_path, output, fields, text):

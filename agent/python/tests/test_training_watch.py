@@ -1,7 +1,9 @@
 """What a TrainingWatch shows, of real optimizers and clipping."""
 
+import msprobe
 import pytest
 import torch
+from msprobe._common.errors import MsprobeError
 from msprobe._common.gradient_watch import GradientWatch
 from msprobe.pytorch._training_watch import TrainingWatch
 
@@ -100,3 +102,10 @@ def test_a_compiled_step_that_clips_goes_on(model, shown):
         each.grad = None
     assert torch.equal(compiled(torch.ones(3, 4)), expected)
     assert len(shown.clipped) == 2
+
+
+@pytest.mark.parametrize("given", [3, "experts", [3]])
+def test_names_of_series_are_a_list_of_texts(model, given):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with pytest.raises(MsprobeError, match=r"model_series is .*; it should be a list of strings"):
+        msprobe.watch(model, optimizer, model_series=given)

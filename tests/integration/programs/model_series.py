@@ -60,7 +60,7 @@ def main():
         if options.model == "mixtral":
             logits = given.router_logits[0].reshape(-1, 4)
             chosen = logits.topk(2, -1).indices.flatten()
-            expected["expert_load"] = (torch.bincount(chosen, minlength=4) / chosen.numel()).max().item()
+            expected["expert_load"] = (torch.bincount(chosen, minlength=4) / len(logits)).max().item()
             expected["router_entropy"] = torch.distributions.Categorical(logits=logits).entropy().mean().item()
     if options.config:
         import msprobe

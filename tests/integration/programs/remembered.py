@@ -139,6 +139,12 @@ def parameter() -> torch.Tensor:
     return torch.nn.Parameter(torch.rand(SIDE, SIDE))
 
 
+def parameter_with_gradient() -> torch.Tensor:
+    weight = parameter()
+    weight.grad = torch.zeros_like(weight)
+    return weight
+
+
 def inference_tensor() -> torch.Tensor:
     with torch.inference_mode():
         return torch.rand(SIDE, SIDE)
@@ -177,6 +183,36 @@ def freed_addresses(debugger, first: int) -> dict[str, str]:
     return true
 
 
+def replace(weight: torch.Tensor) -> None:
+    weight.data = torch.rand_like(weight)
+
+
+def empty(weight: torch.Tensor) -> None:
+    weight.untyped_storage().resize_(0)
+
+
+def read_ahead(debugger, first: int) -> dict[str, str]:
+    """Weights of a model that is new in each step: once the first was captured, a thread reads the others."""
+    true = {}
+    x = torch.ones(1, 4 * SIDE)
+    changes = (None, lambda weight: data_multiply(weight, 0), replace, lambda weight: resize(weight, 1), empty)
+    for step, change in enumerate(changes, first):
+        layers = [torch.nn.Linear(4 * SIDE, 4 * SIDE, bias=False) for _ in range(8)]  # 4 MiB each
+        debugger.start(model=torch.nn.ModuleList(layers))
+        for call, layer in enumerate(layers):
+            if call > 1 and change is not None:
+                for each in layers[call:]:
+                    change(each.weight)
+            if call > 1 and change is empty:
+                break
+            content = ctypes.string_at(layer.weight.data_ptr(), 4 * layer.weight.numel())
+            true[f"{step} {call}"] = f"{zlib.crc32(content):08x}"
+            torch.nn.functional.linear(x, layer.weight)
+        debugger.stop()
+        debugger.step()
+    return true
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -192,6 +228,10 @@ def main() -> None:
                 true[hazard] = running_buffers(debugger, first)
             elif hazard == "freed addresses":
                 true[hazard] = freed_addresses(debugger, first)
+            elif hazard == "read ahead":
+                true[hazard] = read_ahead(debugger, first)
+            elif hazard == "gradient":
+                true[hazard] = changing_weight(debugger, first, unchanged, parameter_with_gradient)
             elif hazard == "inference mode":
                 with torch.inference_mode():
                     true[hazard] = changing_weight(debugger, first, in_place, inference_tensor)

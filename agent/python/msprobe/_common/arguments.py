@@ -36,6 +36,14 @@ def text(value: Any, name: str) -> str | None:
     return value
 
 
+def names(value: Any, name: str) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise MsprobeError(f"{name} is {value!r}; it should be a list of strings")
+    return list(value)
+
+
 def selector(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value

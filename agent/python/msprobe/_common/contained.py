@@ -8,7 +8,7 @@ from typing import Any
 from msprobe._common import log
 
 
-class Contained:
+class UntilFirstError:
     """Calls what it is given, until something raises: that is said once, and nothing is called from then on."""
 
     def __init__(self, what: str) -> None:
@@ -39,4 +39,4 @@ def contained(what: str, hook: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-__all__ = ["Contained", "contained"]
+__all__ = ["UntilFirstError", "contained"]

@@ -80,7 +80,7 @@ class Debugger:
             return
         try:
             self._file = self.file_class(*given)
-            self._followed = FollowedConfig(self._file)
+            self._followed = FollowedConfig(self._file, self._refuse_change)
             self.config = self._followed.config
             self._refuse_shared_path()
             self._refuse(self.config)
@@ -141,6 +141,11 @@ class Debugger:
             log.warning(text)
         self._untold = []
 
+    def _withdraw(self) -> None:
+        """As if it had not been constructed; it has captured nothing yet."""
+        atexit.unregister(self._at_exit)
+        type(self)._instance = None
+
     def _tell_of_second(self, *arguments: Any) -> None:
         try:
             lines = differences(self._file.asked(), ConfigFile(*arguments).asked())
@@ -163,6 +168,9 @@ class Debugger:
 
     def _refuse(self, config: Any) -> None:
         """MsprobeError: the framework cannot do what the configuration asks."""
+
+    def _refuse_change(self, asked: dict[str, Any], config: Any) -> None:
+        """MsprobeError: it cannot do it from now on. asked: the fields of the file that has changed."""
 
     def _open_session(self) -> Any:
         """The agent of self.config."""

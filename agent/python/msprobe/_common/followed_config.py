@@ -1,6 +1,8 @@
 """The configuration while the program runs: with dump_enable its file is read again when it has changed."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ class FollowedConfig:
     between two steps. Where records go (dump_path, server, run) is settled with the first of them.
     """
 
-    def __init__(self, file: ConfigFile) -> None:
-        self._file = file
+    def __init__(self, file: ConfigFile, refuse: Callable[[dict[str, Any], Any], None] | None = None) -> None:
+        """refuse: gets what the file has become, as it stands there and checked. MsprobeError: the framework cannot do
+        it."""
+        self._file, self._refuse = file, refuse
         self.config: Any = file.parse()
         self.enabled = self.config.dump_enable is not False
         self._text = file.text
@@ -104,7 +108,10 @@ class FollowedConfig:
         return True
 
     def _parse(self, text: str) -> Any:
-        return self._file.parse(text, dump_path=self.config.dump_path if self._settled else None)
+        config = self._file.parse(text, dump_path=self.config.dump_path if self._settled else None)
+        if self._refuse is not None:
+            self._refuse(self._file.asked(text), config)
+        return config
 
     def _warn_of_settled(self, text: str, config: Any) -> None:
         path = self._file.asked(text).get("dump_path")

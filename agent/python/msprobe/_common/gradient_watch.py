@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msprobe._common import log
+from msprobe._common.named_parameters import distinct
 
 
 class GradientWatch:
@@ -58,12 +58,4 @@ class GradientWatch:
         return found
 
 
-def distinct(named: Sequence[tuple[str, Any]], taken: set[str]) -> Sequence[tuple[str, Any]]:
-    """The parameters of a model; where another one has a name of them, all are called "1.fc.weight", or "2." ..."""
-    if not any(name in taken for name, _ in named):
-        return named
-    number = next(n for n in itertools.count(1) if not any(f"{n}.{name}" in taken for name, _ in named))
-    return [(f"{number}.{name}", parameter) for name, parameter in named]
-
-
-__all__ = ["GradientWatch", "distinct"]
+__all__ = ["GradientWatch"]

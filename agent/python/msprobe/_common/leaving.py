@@ -34,7 +34,8 @@ def _broke_off() -> bool:
 
 
 class _Wait:
-    """How long there is left to wait, and saying so."""
+    """How long there is left to wait, and saying so. A server that takes something starts the standstill anew, not the
+    whole wait."""
 
     def __init__(self, agent: Any, standstill: float, interrupted: threading.Event) -> None:
         self.longest = _INTERRUPTED_SECONDS if interrupted.is_set() else _LONGEST_SECONDS
@@ -46,14 +47,16 @@ class _Wait:
 
     def goes_on(self, missing: str) -> bool:
         now = time.monotonic()
-        left = min(self.began + self.longest, self._stands_still_until(now, missing)) - now
-        if left <= 0 or (self._interrupted.is_set() and self.longest > _INTERRUPTED_SECONDS):
+        left = self.began + self.longest - now  # in all, whatever is taken meanwhile
+        idle = self._stands_still_until(now, missing) - now
+        if min(left, idle) <= 0 or (self._interrupted.is_set() and self.longest > _INTERRUPTED_SECONDS):
             return False
         if now >= self._say_at:
             self.said, self._say_at = True, now + _SAID_EVERY_SECONDS
+            unless = f", {idle:.0f} s if nothing is taken" if idle < left else ""
             log.warning(
-                f"the program has ended; what was captured is waited for, at most {left:.0f} s more, Ctrl-C leaves: "
-                f"{missing}"
+                f"the program has ended; what was captured is waited for, at most {left:.0f} s more{unless}, "
+                f"Ctrl-C leaves: {missing}"
             )
         return True
 

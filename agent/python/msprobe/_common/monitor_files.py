@@ -49,6 +49,7 @@ class MonitorFiles:
         longest = max(map(len, rows))
         rows = [row + [None] * (longest - len(row)) for row in rows]
         is_new = not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if is_new:

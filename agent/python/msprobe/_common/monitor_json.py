@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 from msprobe._common import log
@@ -13,6 +14,9 @@ from msprobe._common.errors import MsprobeError
 
 FORMATS = ("csv", "tensorboard", "api")
 OPS = ("norm", "min", "max", "zeros", "nans", "id", "mean", "shape", "dtype")
+# How the names of output directories begin, and how append_output gives the first and the last of them.
+TIME_FORMAT = "%b%d_%H-%M-%S"
+_LONGEST = 1 << 20  # bytes of the file
 _DEFAULTS: dict[str, Any] = {
     "targets": {},
     "xy_distribution": False,
@@ -56,11 +60,20 @@ _WITHOUT_EFFECT = {
 
 
 def json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the file holds. MsprobeError: it cannot be read, or holds something else."""
+    """What the file holds. MsprobeError: it cannot be read, or holds something else. It waits for nobody: a named pipe
+    may have been put in the file's place."""
     try:
-        given = json.loads(Path(path).read_text(encoding="utf-8"))
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise MsprobeError(f"{path} is no regular file; it should be one that holds a JSON object")
+            text = file.read(_LONGEST + 1)
+        if len(text) > _LONGEST:
+            raise MsprobeError(f"{path} is longer than {_LONGEST} bytes; it should be a monitor's configuration")
+        given = json.loads(text)
     except (OSError, ValueError) as error:
         raise MsprobeError(f"{path}: {error}") from None
+    except RecursionError:
+        raise MsprobeError(f"{path}: its lists and objects are nested too deeply") from None
     if not isinstance(given, dict):
         raise MsprobeError(f"{path} holds a {type(given).__name__}; it should be a JSON object")
     return given
@@ -79,7 +92,10 @@ class MonitorJson:
             value = self._values[name]
             if value.get("enable", False) if isinstance(value, dict) else value:
                 log.warning(f"{name} has no effect: {why}")
-        self.rules = [rule for rule in self.alert.get("rules") or [] if self._is_rule(rule)]
+        rules = self.alert.get("rules") or []
+        if not isinstance(rules, list):
+            raise MsprobeError(f"alert.rules is {rules!r}; it should be a list of rules")
+        self.rules = [rule for rule in rules if self._is_rule(rule)]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -110,8 +126,11 @@ class MonitorJson:
             )
         if name == "module_ranks" and not all(type(each) is int for each in value):
             raise MsprobeError(f"module_ranks is {value!r}; it should be a list of ints")
-        if name == "append_output" and len(value) not in (0, 2):
-            raise MsprobeError(f"append_output is {value!r}; it should be empty, or the first and last time")
+        if name == "append_output" and value and not (len(value) == 2 and all(map(_is_time, value))):
+            raise MsprobeError(
+                f"append_output is {value!r}; it should be empty, or the first and last time: "
+                '["Dec03_21-34-40", "Dec03_21-34-41"]'
+            )
         return value
 
     @staticmethod
@@ -129,7 +148,10 @@ class MonitorJson:
     @staticmethod
     def _is_rule(rule: Any) -> bool:
         name = rule.get("rule_name") if isinstance(rule, dict) else None
-        threshold = (rule.get("args") or {}).get("threshold") if name else None
+        args = (rule.get("args") or {}) if name else {}
+        if not isinstance(args, dict):
+            raise MsprobeError(f'alert.rules: args is {args!r}; it should be a dict: {{"threshold": 0.5}}')
+        threshold = args.get("threshold")
         if name not in ("AnomalyTurbulence", "AnomalyNan"):
             raise MsprobeError(f"alert.rules has {rule!r}; rule_name should be AnomalyTurbulence or AnomalyNan")
         if threshold is None and name == "AnomalyNan":
@@ -139,4 +161,12 @@ class MonitorJson:
         return True
 
 
-__all__ = ["FORMATS", "OPS", "MonitorJson", "json_object"]
+def _is_time(value: Any) -> bool:
+    try:
+        datetime.strptime(value, TIME_FORMAT)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+__all__ = ["FORMATS", "OPS", "TIME_FORMAT", "MonitorJson", "json_object"]

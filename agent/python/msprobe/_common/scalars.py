@@ -24,10 +24,16 @@ def accepted(values: Any, step: Any, tensor_class: Any) -> list[tuple[str, Any]]
         shown = repr(step) if isinstance(step, (numbers.Real, str)) else _shown(step, tensor_class)
         return _refuse(f"step is {shown}; it should be an int from 0 to {_LAST_STEP}")
     taken = []
-    for name, value in values.items():
+    try:
+        given = list(values.items())
+    except Exception as error:  # the mapping's own
+        return _refuse(f"the values cannot be read: {type(error).__name__}: {error}")
+    for name, value in given:
         wrong = _wrong_name(name)
         number = None if wrong else _number(value, tensor_class)
-        if not wrong and number is None:
+        if not wrong and number is None and isinstance(value, numbers.Integral):
+            wrong = f"{name!r} is an integer of {int(value).bit_length()} bits, which no float64 holds"
+        elif not wrong and number is None:
             wrong = f"{name!r} is {_shown(value, tensor_class)}; it should be a number or a tensor of one element"
         if wrong:
             _refuse(wrong)

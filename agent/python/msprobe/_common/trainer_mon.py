@@ -14,13 +14,12 @@ from typing import Any, Optional
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.monitor_files import Anomalies, MonitorFiles
-from msprobe._common.monitor_json import FORMATS, MonitorJson
+from msprobe._common.monitor_json import FORMATS, TIME_FORMAT, MonitorJson, json_object
 
 _SQUASHED = tuple(
     re.compile(rf"^.*\.({part}.*)") for part in (r"layers?\.", r"embeddings?\.", "final", "output", "norm")
 )
 _DIRECTORY = re.compile(r"([\w-]{0,20})-rank(\d{1,5})-")
-_TIME = "%b%d_%H-%M-%S"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 Numbers = dict[str, dict[str, Any]]  # tag -> op -> value
@@ -58,6 +57,7 @@ class Monitor:
         self.step = 0
         self._optimizer: Any = None
         self._timestamp = 0.0
+        self._cannot_write = False
         self._files: MonitorFiles | None = None
         self._reset()
         if not self.dynamic_enable:
@@ -251,8 +251,11 @@ class Monitor:
         """collect_times steps were written."""
         if self.dynamic_enable:
             path = Path(self.config_file_path)
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"dynamic_on": False}, indent=2))
-            self._timestamp = path.stat().st_mtime
+            try:
+                path.write_text(json.dumps(json_object(path) | {"dynamic_on": False}, indent=2))
+                self._timestamp = path.stat().st_mtime
+            except (OSError, MsprobeError) as error:
+                log.warning(f"dynamic_on stays what it is in the monitor's file: {error}")
         log.info("Finish monitor")
         self._unhook()
 
@@ -282,12 +285,12 @@ class Monitor:
         now = datetime.now(timezone(timedelta(hours=8)))
         times = self.config.append_output
         if times and base.is_dir():
-            first, last = (datetime.strptime(each, _TIME) for each in times)
+            first, last = (datetime.strptime(each, TIME_FORMAT) for each in times)
             for directory in sorted(base.iterdir()):
                 match = _DIRECTORY.match(directory.name)
-                if match and int(match[2]) == self.rank and first <= datetime.strptime(match[1], _TIME) <= last:
+                if match and int(match[2]) == self.rank and first <= datetime.strptime(match[1], TIME_FORMAT) <= last:
                     return directory
-        return base / f"{now.strftime(_TIME)}-rank{self.rank}-{uuid.uuid4().hex[:8]}"
+        return base / f"{now.strftime(TIME_FORMAT)}-rank{self.rank}-{uuid.uuid4().hex[:8]}"
 
     # What a framework's hooks call. These may raise.
 
@@ -314,10 +317,20 @@ class Monitor:
         if self.monitoring:
             self._read_parameters("param_updated")
             if self._is_collected() and self._writes():
-                self._write()
+                self._write_if_possible()
             self._clear()
         self.step += 1
         self._follow_file()
+
+    def _write_if_possible(self) -> None:
+        """A directory that cannot be written may be there again at a later step. That is said once, until it is."""
+        try:
+            self._write()
+            self._cannot_write = False
+        except OSError as error:
+            if not self._cannot_write:
+                log.warning(f"the monitor cannot write all of step {self.step}, and tries again at later ones: {error}")
+            self._cannot_write = True
 
     def _note_accumulation(self, name: str, micro_batch: int, gradient: Callable[[], Any]) -> None:
         """A backward pass has added to the gradient of a parameter. micro_batch: counted since the last step."""

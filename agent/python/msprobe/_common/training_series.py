@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from msprobe._common import log
 from msprobe._common.native import extension
 
 _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
@@ -29,6 +30,13 @@ class ParameterSeries:
     @property
     def _agent(self) -> Any:
         return self._debugger._agent
+
+    def _tell_frozen(self, names: list[str]) -> None:
+        """Of parameters that need no gradient now."""
+        if names:
+            which = "parameter needs no gradient and is" if len(names) == 1 else "parameters need no gradient and are"
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            log.info(f"{len(names)} {which} not watched until an optimizer steps with one: {shown}")
 
     def _takes(self, name: str, parameter: Any) -> bool:
         config = self._config

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from typing import Any
 
 from msprobe._common import log
@@ -28,6 +30,14 @@ class _Steps:
             log.warning(f"nothing is captured: {error}")
 
 
+def _tell_if_none_ended(debugger: Any) -> None:
+    if debugger.service.loop == 0 and os.getpid() == debugger._pid and not hasattr(sys, "last_value"):
+        log.warning(
+            "watch: the optimizer never stepped, so all that was logged belongs to step 0; "
+            "give watch the optimizer whose step() the training calls"
+        )
+
+
 def begin(
     kind: Any,
     models: list[Any],
@@ -43,21 +53,27 @@ def begin(
     if not optimizers or not models:
         raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
     given = {name: value for name, value in fields.items() if value is not None}
-    if kind._instance is None:
-        chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
-        kind(config_path, **chosen, select=select)
-        if given:
-            kind._the()._give(**given)
-    else:
-        if select is not None:
-            kind(select=select)  # which says that the first one stays
-        for field in given:
-            log.warning(f"watch: {field} is ignored; the configuration of the first PrecisionDebugger has the field")
+    chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
+    is_first = kind._instance is None
+    if is_first or config_path is not None or select is not None:
+        kind(config_path, **chosen, select=select)  # a second one says that the first one stays
     debugger = kind._the()
-    if debugger.config.task != "monitor":
-        raise MsprobeError(
-            f"watch: the task of this process's PrecisionDebugger is {debugger.config.task!r}; it should be 'monitor'"
-        )
+    try:
+        if is_first and given:
+            debugger._give(**given)
+        if debugger.config.task != "monitor":
+            raise MsprobeError(
+                f"watch: the task of this process's PrecisionDebugger is {debugger.config.task!r}; "
+                "it should be 'monitor'"
+            )
+    except MsprobeError:
+        if is_first:
+            debugger._withdraw()
+        raise
+    for field in () if is_first else given:
+        log.warning(f"watch: {field} is ignored; the configuration of the first PrecisionDebugger has the field")
+    if debugger.training is None:
+        atexit.register(_tell_if_none_ended, debugger)
     debugger._update_rank(rank_id)
     flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
     debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)

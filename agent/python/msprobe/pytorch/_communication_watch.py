@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from msprobe._common.contained import Contained
+from msprobe._common.contained import UntilFirstError
 from msprobe._common.swaps import AttributeSwap, CodeSwap, Swap
 from msprobe.pytorch._communication import OPERATIONS
 
@@ -38,7 +38,7 @@ class CommunicationWatch:
         self._observer, self._inner = observer, inner
         self._inside = threading.local()
         self._waits: dict[Any, Callable[[], None]] = {}  # by Work
-        self._contain = Contained("communication is watched")
+        self._contain = UntilFirstError("communication is watched")
         self._swaps: list[Swap] = []
         for name in operations if dist.is_available() else ():
             if isinstance(function := getattr(dist, name, None), types.FunctionType):

@@ -38,7 +38,8 @@ class TrainingSeries(ParameterSeries):
             for parameter in module.parameters(recurse=False):
                 self._places.setdefault(parameter, place)
                 shard_of(parameter)  # it runs operators once, which a step would capture
-        self._watch.add_model((prefix + name, parameter) for name, parameter in inner.named_parameters())
+        named = ((prefix + name, parameter) for name, parameter in inner.named_parameters())
+        self._tell_frozen(self._watch.add_model(named))
         if self._of_model is not None:
             self._of_model.add((f"{prefix}{name}".rstrip("."), module) for name, module in inner.named_modules())
 
@@ -113,7 +114,7 @@ class TrainingSeries(ParameterSeries):
         self._clipped.difference_update(parameters)
         if self._config.update_ratio:
             for name, parameter in parameters.items():
-                if self._takes(name, parameter):
+                if self._takes(name, parameter) and parameter.numel() > 1:  # one number may well go to 0
                     self._agent.before_update(name, local(parameter))
 
     def stepped(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
@@ -126,7 +127,7 @@ class TrainingSeries(ParameterSeries):
                 for key, value in _state_of(optimizer).get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and key != "step":
                         self._read(f"{name}.{key}", value)
-            if self._config.update_ratio:
+            if self._config.update_ratio and parameter.numel() > 1:
                 self._agent.after_update(name, shard_of(parameter), local(parameter))
         if self._of_model is not None and self._debugger.watches_step and self._agent is not None:
             taken = {name: each for name, each in parameters.items() if self._takes(name, each)}

@@ -12,9 +12,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from msprobe._common.contained import Contained
+from msprobe._common.contained import UntilFirstError
 from msprobe._common.errors import MsprobeError
-from msprobe._common.gradient_watch import distinct
+from msprobe._common.named_parameters import NamedParameters
 from msprobe._common.swaps import CodeSwap
 from msprobe.pytorch._shards import local
 
@@ -48,10 +48,10 @@ class TrainingWatch:
         """accumulation: whether the observer is shown what each backward pass adds; clipping: and what is clipped, and
         what a GradScaler scales."""
         self._observer, self._accumulation = observer, accumulation
-        self._names: dict[torch.nn.Parameter, str] = {}
+        self._named = NamedParameters(self._watch)
         self._micro_batches: dict[torch.nn.Parameter, int] = {}
         self._handles: list[Any] = []
-        self._contain = Contained("the training is watched")
+        self._contain = UntilFirstError("the training is watched")
         self._scaler: Any = None  # whose scale the gradients have, since its scale() and until its update()
         self._unscaled: set[int] = set()  # ids of parameters whose gradients have lost it
         self._has_stepped = False
@@ -65,18 +65,15 @@ class TrainingWatch:
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        return {name: parameter for parameter, name in self._names.items()}
+        return {name: parameter for parameter, name in self._named.watched.items()}
 
     def scale_of(self, parameter: torch.nn.Parameter) -> torch.Tensor | None:
         """By how much a GradScaler has multiplied the gradient that the parameter has now; None: by nothing."""
         return None if self._scaler is None or id(parameter) in self._unscaled else self._scaler._scale
 
-    def add_model(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
-        fresh = [(name, each) for name, each in named if each not in self._names and each.requires_grad]
-        for name, parameter in distinct(fresh, set(self._names.values())):
-            self._names[parameter] = name
-            if self._accumulation and local(parameter) is parameter:  # a shard's gradient comes reduced
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._after_accumulation))
+    def add_model(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> list[str]:
+        """The names of those that need no gradient. Each is watched from the first step on at which it needs one."""
+        return self._named.add(named)
 
     def add_optimizer(self, optimizer: Any) -> None:
         """None: every optimizer of torch.optim that steps one of the parameters."""
@@ -97,14 +94,19 @@ class TrainingWatch:
                 swap.function.__dict__.pop("_torchdynamo_disable", None)
         self._swaps.clear()
 
+    def _watch(self, _name: str, parameter: torch.nn.Parameter) -> None:
+        if self._accumulation and local(parameter) is parameter:  # a shard's gradient comes reduced
+            self._handles.append(parameter.register_post_accumulate_grad_hook(self._after_accumulation))
+
     def _after_accumulation(self, parameter: torch.nn.Parameter) -> None:
         count = self._micro_batches.get(parameter, 0)
         self._micro_batches[parameter] = count + 1
-        self._contain(lambda: self._observer.accumulated(self._names[parameter], parameter, count))
+        self._contain(lambda: self._observer.accumulated(self._named.watched[parameter], parameter, count))
 
     def _before_clipping(self, clipped: list[Any]) -> None:
+        self._named.watch_unfrozen(self._named.frozen)
         ids = {id(each) for each in clipped}
-        ours = {name: parameter for parameter, name in self._names.items() if id(parameter) in ids}
+        ours = {name: parameter for parameter, name in self._named.watched.items() if id(parameter) in ids}
         if ours:
             self._contain(lambda: self._observer.clipping(ours))
 
@@ -155,14 +157,12 @@ class TrainingWatch:
         self._observer.skipped(optimizer)
 
     def _of(self, optimizer: Any) -> dict[str, torch.nn.Parameter]:
-        return {
-            self._names[parameter]: parameter
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter in self._names
-        }
+        watched = self._named.watched
+        stepped = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        return {watched[parameter]: parameter for parameter in stepped if parameter in watched}
 
     def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._named.watch_unfrozen(self._named.frozen)
         ours = self._of(optimizer)
         if ours:
             self._contain(lambda: self._observer.stepping(optimizer, ours))

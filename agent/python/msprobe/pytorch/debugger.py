@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from msprobe._common.debugger import Debugger
 from msprobe._common.errors import MsprobeError
 from msprobe._common.gradient_watch import GradientWatch
 from msprobe._common.saving import Saver
-from msprobe._common.swaps import Swap, read_names, stand_in
+from msprobe._common.swaps import Swap, stand_in
 from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
@@ -28,9 +27,7 @@ from msprobe.pytorch._weights import WEIGHTS, checked_cast, digests_of, tensors_
 from msprobe.pytorch.free_benchmark.stage import FreeBenchmark
 from msprobe.pytorch.graft.feeding import GoldenInputs
 from msprobe.pytorch.graft.grafting import Asked, Grafting, take_out
-from msprobe.pytorch.interception import Interception, make_api, risk_levels
-
-_NAMES = Path(__file__).parent / "api_names.txt"
+from msprobe.pytorch.interception import Interception, listed_names, make_api, risk_levels
 
 
 class PrecisionDebugger(Debugger):
@@ -216,6 +213,8 @@ class PrecisionDebugger(Debugger):
         self._grafting: Grafting | None = None
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
+        if self.config.level in ("L1", "mix"):
+            self._interception.prepare()
         self._gradients = GradientWatch()
         self._optimizer_hook: Any = None
         self._custom_apis = CustomApis(self._interception, _swaps_of)
@@ -390,11 +389,18 @@ class PrecisionDebugger(Debugger):
             prefix = "Module.0" if isinstance(model, list) else "Module"
             name = f"{prefix}.{type(root).__name__}" if recorded else ""
             self._agent.add_module(root, name=name, is_root=True)
+        self._agent.expect(list(self._parameters()))
         self._registered = len(self._models)
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        """Of the models that the agent does not know yet."""
+        for model in self._models[self._registered :]:
+            for root in model if isinstance(model, list) else [model]:
+                yield from root.parameters()
 
 
 def _swaps_of(module: Any, api: str, full_name: str) -> list[Swap]:
-    risk = risk_levels(read_names(_NAMES.read_text(encoding="utf-8"))).get(api, "FOCUS")
+    risk = risk_levels(listed_names()).get(api, "FOCUS")
     return stand_in(module, api, make_api(full_name, risk))
 
 

@@ -45,7 +45,7 @@ def watch(
         config_path=config_path,
         rank_id=arguments.rank_id(rank_id),
         select=select,
-        model_series=None if model_series is None else list(model_series),
+        model_series=arguments.names(model_series, "model_series"),
         communication=communication,
     )
 

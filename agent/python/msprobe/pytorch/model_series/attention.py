@@ -54,6 +54,9 @@ class Attention:
         for swap in self._swaps if self._handles else ():
             swap.install()
 
+    def missed(self) -> str:
+        return "" if self._handles else 'a class with "Attention" in its name'
+
     def stepped(self, parameters: Parameters) -> None:
         pass
 

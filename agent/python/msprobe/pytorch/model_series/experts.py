@@ -16,7 +16,7 @@ class Experts:
     """Of each router: the entropy of what it gives a token, each expert's load, and how many have none."""
 
     def __init__(self, sink: Sink, routers: str) -> None:
-        self._sink, self._routers = sink, _agent.Selector(routers)
+        self._sink, self._routers, self._predicate = sink, _agent.Selector(routers), routers
         self._handles: list[Any] = []
         self._seen: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}  # tokens of experts, entropies, tokens
 
@@ -48,6 +48,8 @@ class Experts:
         if indices is None:
             indices = logarithms.topk(min(chosen, experts), -1).indices
         flat = indices.reshape(-1).clamp(0, experts - 1).long()
+        if len(flat) >= experts * len(logarithms):
+            return  # every token goes to every expert: nothing is chosen
         load = torch.zeros(experts, device=logits.device).scatter_add_(
             0, flat, torch.ones_like(flat, dtype=torch.float)
         )
@@ -57,6 +59,9 @@ class Experts:
             load, entropy, tokens = before[0] + load, before[1] + entropy, before[2] + tokens
         self._seen[name] = load, entropy, tokens
 
+    def missed(self) -> str:
+        return "" if self._handles else f"the field routers, which is {self._predicate}"
+
     def stepped(self, parameters: Parameters) -> None:
         seen, self._seen = self._seen, {}
         if self._sink.samples():
@@ -64,7 +69,7 @@ class Experts:
 
     def _tell(self, seen: dict[str, tuple[torch.Tensor, torch.Tensor, int]]) -> None:
         for name, (load, entropy, tokens) in seen.items():
-            self._sink.read(f"{name}.expert_load", load / load.sum())
+            self._sink.read(f"{name}.expert_load", load / tokens)
             self._sink.number(f"{name}.dead_experts", (load == 0).sum().float())
             self._sink.number(f"{name}.router_entropy", entropy / tokens)
 

@@ -38,6 +38,9 @@ class Part(Protocol):
     def add(self, modules: Modules) -> None:
         """The modules of one model, the model itself first."""
 
+    def missed(self) -> str:
+        """What it looked for, if none of the models' modules is that; else empty."""
+
     def stepped(self, parameters: Parameters) -> None:
         """The optimizer has updated these parameters. Called in every step that becomes series."""
 

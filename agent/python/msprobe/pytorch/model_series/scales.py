@@ -28,6 +28,9 @@ class Scales:
     def add(self, modules: Modules) -> None:
         self._modules += [(name, module) for name, module in modules if self._sink.selects(name)]
 
+    def missed(self) -> str:
+        return ""
+
     def stepped(self, parameters: Parameters) -> None:
         self._sink.contain(self._look)
 

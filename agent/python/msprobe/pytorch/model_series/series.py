@@ -38,21 +38,25 @@ class ModelSeries:
             "tokens": lambda: Tokens(self),
             "scales": lambda: Scales(self),
         }
-        self._parts = [made[name]() for name in config.model_series]
+        self._parts = {name: made[name]() for name in config.model_series}
+        self._has_stepped = False
 
     def add(self, modules: Modules) -> None:
         """The modules of one model, the model itself first."""
         named = list(modules)
         self._types.update((name, type(module).__name__) for name, module in named)
-        for part in self._parts:
+        for part in self._parts.values():
             part.add(named)
 
     def stepped(self, parameters: Parameters) -> None:
-        for part in self._parts:
+        for name, part in self._parts.items():
+            if not self._has_stepped and part.missed():
+                log.warning(f"model_series: {name} has no series: no module of the model fits {part.missed()}")
             part.stepped(parameters)
+        self._has_stepped = True
 
     def close(self) -> None:
-        for part in self._parts:
+        for part in self._parts.values():
             part.close()
 
     # part.Sink

@@ -43,6 +43,9 @@ class Tokens:
         together = torch.nn.functional.normalize(tokens, dim=1).sum(0).square().sum()
         self._sink.number(f"{name}.token_similarity", (together - count) / (count * (count - 1)))
 
+    def missed(self) -> str:
+        return "" if self._handles else "a place in a ModuleList"
+
     def stepped(self, parameters: Parameters) -> None:
         pass
 

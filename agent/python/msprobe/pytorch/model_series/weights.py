@@ -20,6 +20,9 @@ class Weights:
     def add(self, modules: Modules) -> None:
         pass
 
+    def missed(self) -> str:
+        return ""
+
     def stepped(self, parameters: Parameters) -> None:
         if self._sink.samples():
             self._sink.contain(lambda: self._look(parameters))
