@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 # The programs, and their arguments.
 PARTS = {
     "overhead": ["--write"],  # the cost of capture
+    "busy": ["--write"],  # the same where no core is free
     "load": ["--write"],  # many ranks on one server
     "compare": ["--write"],  # comparisons
     "views": ["--write"],  # graph databases

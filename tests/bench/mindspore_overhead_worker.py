@@ -11,7 +11,9 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mindspore as ms
@@ -116,19 +118,54 @@ def timed(body: Callable[[], None]) -> float:
     return own_seconds() - begun
 
 
+@contextmanager
+def every_result_awaited(net: nn.Cell) -> Iterator[None]:
+    """Meanwhile each cell and each function that the model calls waits for its result, and nothing else is done."""
+
+    def wait(*given: Any) -> None:
+        given[-1].data_ptr()
+
+    def waiting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            wait(result)
+            return result
+
+        return run
+
+    functional = mint.nn.functional
+    called = [(mint, name) for name in ("add", "matmul", "mean", "mul", "reshape", "transpose")]
+    called += [(functional, name) for name in ("linear", "relu", "softmax")]
+    originals = [(module, name, getattr(module, name)) for module, name in called]
+    hooks = [cell.register_forward_hook(wait) for _, cell in net.cells_and_names()]
+    for module, name, original in originals:
+        setattr(module, name, waiting(original))
+    yield
+    for module, name, original in originals:
+        setattr(module, name, original)
+    for hook in hooks:
+        hook.remove()
+
+
 def steps(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of plain and captured steps, A B B A."""
+    """Seconds of plain and captured steps and of those that wait for every result: A B C C B A."""
     net, plain = build(options)
+
+    def awaited() -> None:
+        with every_result_awaited(net):
+            plain()
+
     for _ in range(8):  # MindSpore tries what is fastest in the first launches of a kernel
         plain()
     debugger = debugger_of(options)
-    bodies = {"plain": plain, "captured": captured(debugger, net, plain)}
+    bodies = {"plain": plain, "captured": captured(debugger, net, plain), "awaited": awaited}
     times: dict[str, list[float]] = {kind: [] for kind in bodies}
     for _ in range(2):
+        awaited()
         bodies["captured"]()
         settle(debugger, options)
     for _ in range(options.pairs):
-        for kind in ("plain", "captured", "captured", "plain"):
+        for kind in ("plain", "captured", "awaited", "awaited", "captured", "plain"):
             times[kind].append(timed(bodies[kind]))
             if kind == "captured":
                 settle(debugger, options)
@@ -141,18 +178,24 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def records(options: argparse.Namespace) -> dict[str, Any]:
-    """mint.abs of 16 elements, over and over: CPU seconds of the caller's thread, in blocks of 1,000."""
-    x = Tensor(np.linspace(-1, 1, 16).astype(np.float32))
+    """A function of the program's own that gives the 16 elements that it gets, over and over: CPU seconds of the
+    caller's thread, in blocks of 1,000. It launches no operator: how long MindSpore's threads spin is not measured."""
+    own = types.ModuleType("own")
+    own.same = lambda x: x  # type: ignore[attr-defined]
+    x = mint.abs(Tensor(np.linspace(-1, 1, 16).astype(np.float32)))
+    x.asnumpy()
 
     def block() -> float:
+        same = own.same
         begun = time.thread_time()
         for _ in range(1000):
-            mint.abs(x).asnumpy()
+            same(x)
         return time.thread_time() - begun
 
     block()
     plain = [block() for _ in range(20)]
     debugger = debugger_of(options)
+    debugger.register_custom_api(own, "same")
     debugger.start()
     block()
     blocks = [block() for _ in range(options.blocks)]

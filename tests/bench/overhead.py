@@ -8,18 +8,19 @@
 
 It ends with 1 where a limit is missed, and where a ratio lies under its floor, which is then wrong.
 
-In each case plain and captured steps alternate A B B A in one process (overhead_worker.py). Its main thread has a core
-for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the median,
-over all A B B A, of the time of the two captured steps over that of the two plain ones around them, so that a machine
-that becomes slower for a while does so for both. There are as many A B B A as it takes to tell whether the limit is
-met. "spread" is the ratio of the first plain steps to the second. A first step is the first of a process, so it is the
-median of several processes, each against its own plain steps. CPU is that of the process and its server together, so
-nothing hides on another core. The embedded server's time to write each step's dump.json stands apart: it is its CPU
-less the CPU of a server that only stores. The floor is what nothing goes below: the time to read the tensors once as
-fast as the cores that read them do at best in the same run, from caches too: all together the large tensors, one alone
-the others. The target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a
-program that captures less that of one without the tool, from the start of each. The microbenchmarks are those of
-agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and against zlib.
+In each case plain and captured steps alternate A B B A in one process (overhead_worker.py). Its main thread has a
+core for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the
+median, over all A B B A, of the time of the two captured steps over that of the two plain ones around them, so that a
+machine that becomes slower for a while does so for both. There are as many A B B A as it takes to tell whether the
+limit is met. "spread" is the ratio of the first plain steps to the second. A first step is the first of a process, so
+it is the median of several processes, each against its own plain steps. CPU is that of the process and its server
+together, so nothing hides on another core. The embedded server's time to write each step's dump.json counts, and is
+also shown: it is its CPU less the CPU of a server that only stores. The floor is what nothing goes below: the time to
+read the tensors once as fast as the cores that read them do at best in the same run, from caches too: all together
+the large tensors, one alone the others. The target of a row whose floor is above its limit is 1.3 times the floor's
+part. Memory is the peak of a program that captures less that of one without the tool, from the start of each. The
+microbenchmarks are those of agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and
+against zlib.
 """
 
 from __future__ import annotations
@@ -83,14 +84,14 @@ class Case:
 
     @property
     def cpu_limit(self) -> float:
-        """Limit of all CPU, as a multiple of the caller's thread's."""
+        """Limit of all CPU, dump.json's included, as a multiple of the caller's thread's."""
         return 4 if self.tensors else 1.5
 
 
 def cases() -> list[Case]:
     made = []
     levels = ("L0", "L1", "mix")
-    for level, limit, first in zip(levels, (1.04, 1.08, 1.12), (1.4, 1.4, 1.5), strict=True):
+    for level, limit, first in zip(levels, (1.04, 1.08, 1.12), (1.15, 1.15, 1.15), strict=True):
         made.append(Case(f"statistics, inference, {level}", limit, first, ("--level", level)))
     for level, limit in zip(levels, (1.06, 1.12, 1.18), strict=True):
         made.append(Case(f"with CRC-32, inference, {level}", limit, None, ("--level", level, "--summary", "md5")))
@@ -371,11 +372,11 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             if ours and case.first_limit is not None:
                 result |= first_steps(case, options.first_processes)
             result |= memory(case, ours, *((PEAK_STEPS, options.peak_processes) if ours else (4, 1)))
-            if ours:
-                result["files_cpu_ms"] = 0.0
-                if not case.own_server:
-                    result |= streamed(case, result, 20)
-            result["all_cpu_ms"] = sum(result[f"{part}_cpu_ms"] for part in ("caller", "rest", "server"))
+            result["files_cpu_ms"] = 0.0
+            if ours and not case.own_server:
+                result |= streamed(case, result, 20)
+            parts = ("caller", "rest", "server", "files")
+            result["all_cpu_ms"] = sum(result[f"{part}_cpu_ms"] for part in parts)
             result["cpu_ratio"] = result["all_cpu_ms"] / result["caller_cpu_ms"]
             row["ours" if ours else "real"] = result
         found["rows"].append(row)
@@ -412,7 +413,7 @@ def line(row: dict[str, Any]) -> str:
         f"{ours['case']}: ours {ours['ratio']:.3f} (CPU of the thread {ours['thread_ratio']:.3f}, limit "
         f"{ours['limit']:.2f}, floor {ours['floor']:.3f}), first {ours['first']:.2f}, real {theirs}, "
         f"plain {ours['plain_ms']:.1f} ms, spread {ours['spread']:.3f}, caller +{ours['caller_cpu_ms']:.1f} ms, all "
-        f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}; {ours['cpu_ratio']:.1f} of the "
+        f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}; {ours['cpu_ratio']:.2f} of the "
         f"caller's), files +{ours['files_cpu_ms']:.1f} ms, +{ours['memory_mib']:.0f} MiB "
         f"({ours['memory_least']:.0f} to {ours['memory_most']:.0f})"
     )
@@ -445,7 +446,7 @@ def case_cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{ours['rest_cpu_ms']:.1f}",
         f"{ours['server_cpu_ms']:.1f}",
         f"{ours['files_cpu_ms']:.1f}" if ours["files_cpu_ms"] else "",
-        against(ours["cpu_ratio"], ours["cpu_limit"], f"{ours['cpu_ratio']:.1f}"),
+        against(ours["cpu_ratio"], ours["cpu_limit"], f"{ours['cpu_ratio']:.2f}"),
         f"{real['all_cpu_ms']:.0f}" if real else "",
         against(ours["memory_mib"], ours["memory_limit"], f"{ours['memory_mib']:.0f}")
         + f" ({ours['memory_least']:.0f} to {ours['memory_most']:.0f})",
@@ -484,7 +485,7 @@ def markdown(found: dict[str, Any]) -> str:
         "fresh processes, and their range.",
         "",
         "| case | pairs: ours, theirs | plain ms | plain / plain | mindstudio-probe | ours | floor | first step "
-        "| CPU ms a step: caller | rest of the process | server | dump.json | all but dump.json / caller "
+        "| CPU ms a step: caller | rest of the process | server | dump.json | all / caller "
         "| mindstudio-probe's CPU ms | MiB added to the peak | mindstudio-probe's MiB |",
         "|" + "---|" * 16,
     ]

@@ -3,12 +3,15 @@
 
 Plain and captured steps alternate A B B A in this process, which was warmed up before the tool was imported. Its main
 thread keeps one core; its other threads, the server and the interrupts of the disk that it writes to have the others.
+Mode blocks: blocks of steps alternate so, in one process a rank; steps follow without a wait, and threads run where
+the system lets them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -21,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
+RANK_SECONDS = 600  # that one rank waits for another
 READERS = 8  # the caller's thread and those of reading_threads, 7 by default
 
 
@@ -28,7 +32,7 @@ def build(options: argparse.Namespace) -> tuple[Any, Callable[[], None]]:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     torch.manual_seed(1234)
     heads = options.hidden // 64
     config = Qwen2Config(
@@ -231,8 +235,8 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         if settle:
             if ours:
                 debugger.wait(120)
-            shutil.rmtree(out / "step0", ignore_errors=True)
-            for directory in out.glob("step*"):
+            # Elsewhere all stay, as a program leaves them: ext4 makes a directory slowly where one was just deleted.
+            for directory in out.glob("step*") if options.task == "tensor" else ():
                 shutil.rmtree(directory, ignore_errors=True)
         return took
 
@@ -256,6 +260,76 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         result |= {name: (value - before[name]) / count for name, value in bytes_read(debugger).items()}
         result["faults"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
     return result
+
+
+def blocks(options: argparse.Namespace) -> dict[str, Any]:
+    """Blocks of steps of as many ranks as asked for, each a process; they begin each block together."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(options.ranks)
+    results = context.SimpleQueue()
+    ranks = []
+    for rank in range(options.ranks):
+        own = argparse.Namespace(**vars(options) | {"scratch": options.scratch / f"rank{rank}"})
+        own.scratch.mkdir()
+        ranks.append(context.Process(target=blocks_of_rank, args=(own, barrier, results), daemon=True))
+        ranks[-1].start()
+    found = [results.get() for _ in ranks]
+    for process in ranks:
+        process.join()
+    return {"ranks": found}
+
+
+def blocks_of_rank(options: argparse.Namespace, barrier: Any, results: Any) -> None:
+    """Before each block, one step that is not measured: it leaves work behind as the block's last step does."""
+    model, step = build(options)
+    for _ in range(4):
+        step()
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=write_config(options))
+    marks = [str(options.scratch)]
+
+    def captured() -> None:
+        debugger.start(model=model)
+        step()
+        debugger.stop()
+        debugger.step()
+
+    def finish() -> float:
+        """Seconds until all files are there."""
+        begun = time.perf_counter()
+        if hasattr(debugger, "wait"):
+            debugger.wait(120)
+        took = time.perf_counter() - begun
+        settle(marks)
+        return took
+
+    captured()
+    finish()
+    behind: list[float] = []
+    times: dict[str, list[dict[str, float]]] = {"plain": [], "captured": []}
+    written = 0
+    for _ in range(options.pairs):
+        for kind, body in (("plain", step), ("captured", captured), ("captured", captured), ("plain", step)):
+            barrier.wait(RANK_SECONDS)
+            body()
+            clocks = Clocks([])
+            for _ in range(options.steps):
+                body()
+            times[kind].append(clocks.since())
+            if kind == "captured":
+                behind.append(finish())
+                out = options.scratch / "out"
+                files = {found.st_ino: found.st_blocks * 512 for found in (path.stat() for path in out.rglob("*.pt"))}
+                written += sum(files.values())
+                for directory in out.glob("step*"):
+                    shutil.rmtree(directory, ignore_errors=True)
+    captured_steps = 2 * options.pairs * (options.steps + 1)
+    result = {"times": times, "pt_mib": written / captured_steps / 2**20, "behind": statistics.median(behind)}
+    if hasattr(debugger, "_agent"):
+        counters = debugger._agent.counters()
+        result["lost"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
+    results.put(result)
 
 
 def peak(options: argparse.Namespace) -> dict[str, Any]:
@@ -357,9 +431,11 @@ def idle(options: argparse.Namespace) -> None:
         print(json.dumps(clocks.since()), file=result_stream, flush=True)
 
 
+MODES = {"steps": steps, "blocks": blocks, "first": first, "peak": peak, "records": records}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", default="steps", choices=("steps", "first", "peak", "records", "base", "stopped"))
+    parser.add_argument("--mode", default="steps", choices=(*MODES, "base", "stopped"))
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--level", default="L1")
     parser.add_argument("--task", default="statistics")
@@ -376,6 +452,9 @@ if __name__ == "__main__":
     parser.add_argument("--max-pairs", type=int, default=0, help="where --pairs do not tell whether --aim is met")
     parser.add_argument("--aim", type=float, default=0, help="a ratio")
     parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=10, help="of a block")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--ranks", type=int, default=1, help="blocks: processes beside each other")
     chosen = parser.parse_args()
     # The tools print on standard output, which is for the result.
     result_stream = os.fdopen(os.dup(1), "w")
@@ -383,5 +462,4 @@ if __name__ == "__main__":
     if chosen.mode in ("base", "stopped"):
         idle(chosen)
     else:
-        measure = {"steps": steps, "first": first, "peak": peak, "records": records}[chosen.mode]
-        print(json.dumps(measure(chosen)), file=result_stream, flush=True)
+        print(json.dumps(MODES[chosen.mode](chosen)), file=result_stream, flush=True)

@@ -2,10 +2,11 @@
 
     .venv/bin/python tests/bench/signs.py
 
-Of 16M elements: signs alone, and signs with statistics in one pass, beside a sum over the same bytes as fast as a core
-makes it; the best of ten runs of each by time of the CPU. Of a model: what each call of the optimizer waits for the
-debugger, beside the same read of all gradients, on one core; the median of the steps. A row over its limit ends the
-script with 1. --write keeps the results in docs/figures/signs.json and docs/monitoring.md.
+Of 64 MiB, more than the caches hold: signs alone, and signs with statistics in one pass, beside a sum over the same
+bytes as fast as a core makes it; the best of twenty runs of each by time of the CPU, in turn. Of a model: what each
+call of the optimizer waits for the debugger, beside the same read of all gradients, on one core; the median of the
+steps. A row over its limit ends the script with 1. --write keeps the results in docs/figures/signs.json and
+docs/monitoring.md.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import figures
 REPOSITORY = Path(__file__).resolve().parents[2]
 KERNELS = REPOSITORY / "build" / "benchmarks" / "stats_benchmark"
 ROWS = {
-    "float32": ("signs/fp32", "signs_and_statistics/fp32", "plain_sum/fp32"),
-    "bfloat16": ("signs/bf16", "signs_and_statistics/bf16", "plain_sum/bf16"),
+    "float32": ("signs/fp32", "signs_and_statistics/fp32", "uncached_sum/fp32"),
+    "bfloat16": ("signs/bf16", "signs_and_statistics/bf16", "uncached_sum/bf16"),
 }
 LIMIT_READS = 1.3  # of signs alone
 STEPS = 12
@@ -60,8 +61,9 @@ def kernels() -> dict[str, dict[str, float]]:
     done = subprocess.run(
         [
             KERNELS,
-            "--benchmark_filter=^(signs|signs_and_statistics|plain_sum)/(fp32|bf16)$",
-            "--benchmark_repetitions=10",
+            "--benchmark_filter=^(signs|signs_and_statistics|uncached_sum)/(fp32|bf16)$",
+            "--benchmark_repetitions=20",
+            "--benchmark_enable_random_interleaving=true",
             "--benchmark_min_time=0.05",
             "--benchmark_format=json",
         ],
@@ -98,7 +100,7 @@ def model(scratch: Path, bytes_a_second: float) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    lines = ["| of 16M elements, on one core | signs | signs and statistics |", "|---|---:|---:|"]
+    lines = ["| of 64 MiB, on one core | signs | signs and statistics |", "|---|---:|---:|"]
     for name in ROWS:
         row = results[name]
         lines.append(f"| {name} | {row['signs']:.2f} | {row['with_statistics']:.2f} |")
@@ -119,17 +121,17 @@ def main() -> None:
             f"with statistics {results[name]['with_statistics']:.2f}"
         )
     with tempfile.TemporaryDirectory(prefix="msprobe-bench-") as scratch:
-        results["model"] = model(Path(scratch), found["plain_sum/fp32"]["bytes_a_second"])
+        results["model"] = model(Path(scratch), found["uncached_sum/fp32"]["bytes_a_second"])
     row = results["model"]
     print(f"{row['elements']:,} gradients: {row['wait_ms']:.2f} ms a call, {row['reads']:.2f} plain reads")
-    if (worst := max(results[name]["signs"] for name in ROWS)) > LIMIT_READS:
-        raise SystemExit(f"signs: {worst:.2f} plain reads; at most {LIMIT_READS}")
     if options.write:
         kept = figures.keep("signs", results)
         text = (
             f"On {kept['date']}, on {kept['machine']}, in times of a plain read of the same bytes:\n\n{table(results)}"
         )
         figures.put_table("monitoring.md", "signs bench", text)
+    if (worst := max(results[name]["signs"] for name in ROWS)) > LIMIT_READS:
+        raise SystemExit(f"signs: {worst:.2f} plain reads; at most {LIMIT_READS}")
 
 
 if __name__ == "__main__":

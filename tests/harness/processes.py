@@ -143,6 +143,7 @@ def launched(count, command, directory, name="rank"):
                     WORLD_SIZE=count,
                     MASTER_ADDR="127.0.0.1",
                     MASTER_PORT=port,
+                    PYTHONFAULTHANDLER=1,  # one that dies of a signal says where
                 )
             )
             for rank in range(count)

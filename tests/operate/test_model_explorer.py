@@ -132,20 +132,22 @@ def test_the_extension_offers_a_run(pair, tmp_path, monkeypatch):
         assert problem in MsprobeData().run("msprobe_data", str(file), "x", {}, None).error
 
 
-SEEN = """([pane, text]) =>
-  document.querySelectorAll("split-pane")[pane]?.querySelector("info-panel")?.innerText.includes(text)"""
+# Whether the information of each pane's selected node has these texts.
+SEEN = """(wanted) => wanted.every(([pane, text]) =>
+  document.querySelectorAll("split-pane")[pane]?.querySelector("info-panel")?.innerText.includes(text))"""
 
 
 def reads(page, pane, *texts):
     """Waits until the information of a pane's selected node has these texts."""
     for text in texts:
-        page.wait_for_function(SEEN, arg=[pane, text], timeout=DRAWN_S * 1000)
+        page.wait_for_function(SEEN, arg=[[pane, text]], timeout=DRAWN_S * 1000)
 
 
-def select(page, pane, name, after):
-    """Finds a node, which brings it into the middle of the pane, and clicks there. `after`: a text about it.
+def select(page, pane, name, done, wanted=None):
+    """Finds a node, which brings it into the middle of the pane, and clicks there until `done` holds of `wanted`.
 
-    A click that comes before the node has arrived hits another one, so the node is found again for each click.
+    A click that comes before the node has arrived hits another one, so the node is found again for each click. That
+    other one's information may name the node too, so `done` must be what only the node's selection brings about.
     """
     within = page.locator("split-pane").nth(pane)
     within.locator("search-bar input").fill(f"^{name}$".replace(".", r"\."))
@@ -158,7 +160,7 @@ def select(page, pane, name, after):
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         patience = time.monotonic() + 2 * moving_ms / 1000
         while time.monotonic() < patience:
-            if page.evaluate(SEEN, [pane, after]):
+            if page.evaluate(done, wanted):
                 return
             page.wait_for_timeout(200)
         moving_ms = min(2 * moving_ms, 8000)
@@ -213,8 +215,9 @@ def test_the_page_shows_a_pair(pair, files, tmp_path):
         page.keyboard.press("Escape")
         page.mouse.click(700, 20)  # closes the choice
         began = time.monotonic()
-        select(page, 0, "Functional.linear.5.forward", "Functional.linear.6.forward")
-        reads(page, 1, f"Functional.linear.{RENUMBERED + 5}.forward", f"Functional.linear.{RENUMBERED + 6}.forward")
+        both = [[0, "Functional.linear.6.forward"]]
+        both += [[1, f"Functional.linear.{RENUMBERED + number}.forward"] for number in (5, 6)]
+        select(page, 0, "Functional.linear.5.forward", SEEN, both)
         print(f"a call and its partner are selected after {time.monotonic() - began:.1f} s")
         browser.keep_picture(page, f"model_explorer/mapped_{ENTRIES}")
         # The message goes after some seconds.
@@ -226,7 +229,6 @@ def test_the_page_shows_a_pair(pair, files, tmp_path):
               });
             }"""
         )
-        select(page, 0, "Torch.here.0.forward", "Torch.here.0.forward")
-        page.wait_for_function("window.said", timeout=DRAWN_S * 1000)
+        select(page, 0, "Torch.here.0.forward", "() => window.said === true")
         browser.keep_picture(page, f"model_explorer/lonely_{ENTRIES}")
     assert not said

@@ -14,7 +14,7 @@ ELSEWHERE = {
     "safetensors": (r"safetensors", "requirements-test.txt"),
     "test runners of Python": (r"pytest.*|hypothesis", "requirements-test.txt"),
     "test runners of C++": (r"libgtest-dev|libgmock-dev|googletest|libbenchmark-dev", "debian_packages_test.txt"),
-    "compilers for aarch64": (r".*aarch64.*|qemu-.*", "debian_packages_test.txt"),
+    "compilers for aarch64": (r".*aarch64.*|qemu-.*", "debian_packages_aarch64.txt"),
     "linters of Python": (r"ruff|mypy|mypy_extensions", "requirements-lint.txt"),
     "linters of C++": (r"clang-(format|tidy).*|libfuzzer.*", "debian_packages_lint.txt"),
     "linters of images": (r"hadolint.*", "requirements-operate.txt"),

@@ -59,6 +59,15 @@ def test_nothing_collected_fails(of_pytest):
     assert outcome.failed == 1 and "exit code 5" in outcome.closing
 
 
+def test_a_long_message_is_told_from_both_ends(of_pytest):
+    lines = [f"line {number}" for number in range(40)]
+    outcome = of_pytest(
+        f"def test_one():\n    raise AssertionError({chr(10).join(['ended with -6', *lines, 'why'])!r})\n"
+    )
+    (failure,) = outcome.failures
+    assert "ended with -6 | line 0" in failure and failure.endswith("line 39 | why") and "line 20" not in failure
+
+
 def test_fewer_tests_than_recorded_fail(of_pytest):
     outcome = of_pytest(PASSES, minimum=3)
     assert (outcome.passed, outcome.failed) == (2, 1)
