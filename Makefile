@@ -26,7 +26,7 @@ TENSORBOARD := .tensorboard
 RUN := $(VENV)/bin/python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## run the main job: a model through agent, server and store, and a table of the run
 	@$(RUN) demo/demo.py --output demo_out
@@ -85,7 +85,7 @@ tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, w
 sanitize-capture: build tests ## capture inside Python under the address and undefined-behaviour sanitizers, then under ThreadSanitizer
 	@$(RUN) scripts/run_suites.py capture-sanitize capture-tsan
 
-upgrade: build tests ## this server and agent with those of an older build, the tag 0.1.0, which it builds (build-older)
+upgrade: build tests ## this server and agent with those of an older build, of a commit in the history, which it makes (build-older)
 	@$(RUN) scripts/run_suites.py upgrade
 
 chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
@@ -98,20 +98,28 @@ wheels-all: cpp ## the agent for every torch and Python in one wheel, in dist/al
 	@JOBS=$(JOBS) $(RUN) scripts/make_agents.py $(AGENTS)
 
 wheels-test: wheels-all tests ## that wheel in an empty environment for each torch and Python: it captures, and changes no bit
-	@$(RUN) -m pytest -q --override-ini timeout=3600 tests/wheels
+	@$(RUN) -m pytest -q --override-ini timeout=3600 -k 'not aarch64' tests/wheels
+
+wheels-aarch64: cpp aarch64-tools ## the agent for aarch64 and every torch in one wheel, in dist/aarch64/, cross-built; downloads torch by gigabytes
+	@JOBS=$(JOBS) $(RUN) scripts/make_agents.py --aarch64 $(AGENTS)
+
+wheels-aarch64-test: wheels-aarch64 tests ## that wheel under qemu-user, for each torch: it captures, and changes no bit
+	@$(RUN) -m pytest -q --override-ini timeout=7200 -k aarch64 tests/wheels
 
 properties: build tests oracle ## property tests with a fresh seed, which is printed (MSPROBE_SEED), and more examples (MSPROBE_EXAMPLES)
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q -m '' \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
-nightly: build oracle tensorboard vllm mindspore operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
-	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
+nightly: build oracle tensorboard vllm mindspore operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, newer libraries, chaos, fuzzers, property tests, bench
+	@rm -rf build-newer/root
+	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade newer newer-server chaos
 	@$(RUN) -m pytest -q -m nightly --ignore tests/integration/test_random.py tests/integration tests/interop
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
 	@$(RUN) -m pytest -q tests/integration/check_on_ray.py tests/integration/repro_of_transformers.py tests/integration/compile_check_of_transformers.py
 	@$(MAKE) properties
 	@$(MAKE) wheels-test AGENTS=--tested
+	@$(MAKE) wheels-aarch64-test AGENTS='--torch 2.13.0'
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
@@ -121,7 +129,7 @@ nightly: build oracle tensorboard vllm mindspore operate-tools benchmarks chaos-
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
-	rm -rf build build-asan build-tsan build-fuzz build-older dist demo_out
+	rm -rf build build-aarch64 build-asan build-tsan build-fuzz build-newer build-older dist demo_out
 
 # Tests are configured once they are asked for: what they need is not in the first command.
 cpp: venv
@@ -142,8 +150,11 @@ chaos-programs: tests
 debian:
 	@scripts/install_debian_packages.sh scripts/debian_packages.txt
 
-test-tools: $(VENV)/.requirements-test
+test-tools: $(VENV)/.requirements-test aarch64-tools
 	@scripts/install_debian_packages.sh scripts/debian_packages_test.txt
+
+aarch64-tools:
+	@scripts/install_debian_packages.sh scripts/debian_packages_aarch64.txt
 
 lint-tools: $(VENV)/.requirements-lint
 	@scripts/install_debian_packages.sh scripts/debian_packages_lint.txt
@@ -225,7 +236,8 @@ mindspore: mindspore-run $(MINDSPORE_ORACLE)/.requirements
 environments:
 	@for each in $(ORACLE) $(TENSORBOARD) $(VLLM) $(MINDSPORE) $(MINDSPORE_ORACLE); do $(MAKE) $$each/.requirements; done
 
-.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev environments fuzz \
+.PHONY: aarch64-tools bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev environments fuzz \
   help image lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties \
   sanitize sanitize-capture tensorboard test test-mindspore test-mindspore-versions test-operate test-tools test-vllm \
-  tests tsan upgrade venv vllm wheels wheels-all wheels-test
+  tests tsan upgrade venv vllm wheels wheels-aarch64 \
+  wheels-aarch64-test wheels-all wheels-test

@@ -45,7 +45,8 @@ JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
 SANITIZE_BUILD = "build-asan"
 TSAN_BUILD = "build-tsan"
 TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
-OLDER = "0.1.0"  # the tag of the older build of the suite `upgrade`
+NEWER_BUILD = "build-newer"
+OLDER = "f7ec5603"  # the older build of the suite `upgrade`: a commit, because not every clone has tags
 # The tests whose programs share memory between threads (tests/operate/test_run_suites.py finds those that are missing).
 TSAN_TESTS = (
     *("core_background_thread_test", "core_pool_test", "core_dictionary_test", "core_fragment_queue_test"),
@@ -59,8 +60,9 @@ TSAN_TESTS = (
     ),
     *("core_batch_upload_test", "core_payload_upload_test", "core_session_test", "core_session_payloads_test"),
     *("core_spool_test", "core_waiters_test"),
-    *("stats_checksum_test", "stats_kernels_test", "stats_statistics_test", "stats_write_watch_test"),
-    *("capture_reading_threads_test", "capture_recorder_test", "capture_served_batch_test", "capture_step_state_test"),
+    *("stats_checksum_test", "stats_fleeting_memory_test", "stats_kernels_test", "stats_statistics_test"),
+    *("stats_write_watch_test", "capture_ahead_reader_test", "capture_reading_threads_test"),
+    *("capture_recorder_test", "capture_served_batch_test", "capture_step_state_test"),
     *("segment_directory_test", "segments_test", "store_test", "task_threads_test", "keyed_workers_test"),
     *("metrics_test", "dump_room_test", "analysis_test"),
     "message_race_test",
@@ -96,12 +98,18 @@ SANITIZE_SHORT = (
     *("stats_checksum_test", "stats_decode_test", "stats_distribution_test", "stats_kernels_test", "stats_layout_test"),
     *("stats_signs_test", "stats_statistics_test", "stats_tensor_view_test", "stats_write_watch_test"),
     *("capture_open_record_test", "capture_gradient_parts_test", "capture_producers_test", "capture_name_filter_test"),
-    *("capture_record_filter_test", "capture_fragment_builder_test", "capture_reading_threads_test"),
+    *("capture_record_filter_test", "capture_fragment_builder_test"),
+    *("capture_ahead_reader_test", "capture_reading_threads_test"),
     *("capture_stage_chain_test", "capture_step_state_test", "capture_recorder_test", "capture_response_log_test"),
     *("capture_scalar_log_test", "capture_tensor_series_test", "capture_memory_reader_test"),
     *("json_test", "tensor_files_test", "checkpoint_test", "tensors_test", "value_test", "block_columns_test"),
     *("fuzz_wire_batch", "fuzz_storage_value", "fuzz_pt_file", "fuzz_npy_file", "fuzz_tensor_file"),
     *("fuzz_spool_segment", "fuzz_session_memory"),
+)
+# The tests that meet gRPC, protobuf, Abseil and RocksDB: the suite `newer` builds them with newer ones.
+NEWER_TESTS = (
+    *("core_definitions_test", "core_packer_test", "core_session_payloads_test", "core_batch_upload_test"),
+    *("core_spool_test", "core_connection_test", "value_test", "store_test", "segments_test", "ingest_service_test"),
 )
 _ROCKSDB = "RocksDB is not instrumented and commits the batches of several threads in one, which is reported as a race"
 NOT_UNDER_TSAN = {
@@ -121,13 +129,14 @@ NOT_UNDER_TSAN = {
 CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+$|^\d+% tests passed")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
-FAILURE_WIDTH = 500  # characters of the summary's line
+FAILURE_WIDTH = 1000  # characters of the summary's line
 NEWS = 1.1  # times the recorded minimum, from which the summary says that it can be raised
 # How a C++ test or a sanitizer begins the lines about a failure.
 WRONG = re.compile(
     r": Failure$|: runtime error: |^==\d+==ERROR: |WARNING: ThreadSanitizer|Assertion .* failed|terminate called"
 )
 LINES_OF_WRONG = 8
+ENDS_OF_MESSAGE = 4  # lines
 
 SANITIZER_ENVIRONMENT = {
     "MSPROBE_FUZZ_SECONDS": "7",  # of each fuzz_*: a minute for all
@@ -270,6 +279,19 @@ def configure_sanitized() -> tuple[str, ...]:
     )
 
 
+def build_newer(*targets: str) -> tuple[tuple[str, ...], ...]:
+    inside = ("scripts/newer_debian.sh", NEWER_BUILD)
+    loader = ROOT / NEWER_BUILD / "root/lib64/ld-linux-x86-64.so.2"
+    libraries = ROOT / NEWER_BUILD / "root/usr/lib/x86_64-linux-gnu"
+    configure = (
+        *("cmake", "-S", ".", "-B", NEWER_BUILD, "-G", "Ninja", "-DMSPROBE_BUILD_AGENT=OFF"),
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0",  # the interfaces are tried, not the speed
+        # What is built runs outside, too.
+        f"-DCMAKE_EXE_LINKER_FLAGS=-Wl,--dynamic-linker={loader},--disable-new-dtags,-rpath={libraries}",
+    )
+    return (*inside, *configure), (*inside, *ninja(NEWER_BUILD, *targets))
+
+
 THREAD_ENVIRONMENT = {
     # The distribution's gRPC then uses the same Abseil.
     "LD_LIBRARY_PATH": str(TSAN_ABSEIL / "lib"),
@@ -336,6 +358,19 @@ SUITES = {
             3600,
             before=((sys.executable, "scripts/build_older.py", OLDER),),
             environment={"MSPROBE_OLDER": f"build-older/{OLDER}/build"},
+        ),
+        # With the gRPC, protobuf, Abseil and RocksDB of Debian's unstable and experimental. Then that server takes the
+        # place of this one: on its data directory, and with this agent.
+        ctest("newer", NEWER_BUILD, build_newer("msprobe-server", *NEWER_TESTS), 9000, {}, NEWER_TESTS),
+        pytest(
+            "newer-server",
+            "tests/operate/test_upgrade.py",
+            600,
+            before=build_newer("msprobe-server"),
+            environment={
+                "MSPROBE_OLDER": "build",
+                "MSPROBE_SERVER_BINARY": str(ROOT / NEWER_BUILD / "server/msprobe-server"),
+            },
         ),
         pytest("chaos", "tests/chaos", 9000),
     )
@@ -427,8 +462,10 @@ def stream(command: Sequence[str], seconds: float, environment: dict[str, str], 
 
 
 def said_of(case: ElementTree.Element, part: ElementTree.Element) -> str:
-    """The message, and the failure in the program's output if that is at hand."""
-    said = (part.get("message") or part.text or "").strip().splitlines()[:4]  # GoogleTest's begins with the place
+    """The message, of a long one both ends, and the failure in the program's output if that is at hand."""
+    said = (part.get("message") or part.text or "").strip().splitlines()  # GoogleTest's begins with the place
+    if len(said) > 2 * ENDS_OF_MESSAGE:  # and ours with the output of a program may end with why it died
+        said = [*said[:ENDS_OF_MESSAGE], "...", *said[-ENDS_OF_MESSAGE:]]
     output = (case.findtext("system-out") or "").splitlines()
     first = next((at for at, line in enumerate(output) if WRONG.search(line)), len(output))
     return " | ".join(line.strip() for line in (*said, *output[first : first + LINES_OF_WRONG]))
