@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,19 +54,35 @@ void RemoveAll(const std::string& directory) {
   std::filesystem::remove_all(directory, ignored);
 }
 
+// tmpfs maps a page that was read through a writable mapping as writable, so no time tells of the write that follows.
+bool NotesEveryWrite(const std::string& directory) {
+  struct statfs system {};
+  if (statfs(directory.c_str(), &system) != 0) return false;
+  return system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC || system.f_type == BTRFS_SUPER_MAGIC;
+}
+
+bool SameTime(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+bool SameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && SameTime(a.st_mtim, b.st_mtim) &&
+         a.st_mode == b.st_mode && a.st_uid == b.st_uid && a.st_gid == b.st_gid;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> FileSink::Repeat(std::string_view, std::string_view) { return false; }
 
-bool FormerFiles::Link(std::string_view name, const File& file, const std::string& path) const {
-  if (link(Cat(directory_, "/", name).c_str(), path.c_str()) != 0) return false;
-  // Asked of the link, so that nothing else can come in between.
-  struct stat linked {};
-  const bool same = lstat(path.c_str(), &linked) == 0 && linked.st_dev == file.device && linked.st_ino == file.inode &&
-                    linked.st_size == file.size && linked.st_mtim.tv_sec == file.written.tv_sec &&
-                    linked.st_mtim.tv_nsec == file.written.tv_nsec;
-  if (!same) unlink(path.c_str());
-  return same;
+bool FormerFiles::Link(std::string_view name, File& file, const std::string& path) const {
+  const std::string from = Cat(directory_, "/", name);
+  struct stat found {};
+  if (lstat(from.c_str(), &found) != 0 || !SameFile(found, file.state)) return false;
+  // Who writes a file can put its mtime back, but not its ctime. Links that come and go move the ctime, too.
+  if (found.st_nlink == file.state.st_nlink && !SameTime(found.st_ctim, file.state.st_ctim)) return false;
+  if (link(from.c_str(), path.c_str()) != 0) return false;
+  // Asked of the link, so that no other file can have come in between.
+  if (lstat(path.c_str(), &file.state) == 0 && SameFile(found, file.state)) return true;
+  unlink(path.c_str());
+  return false;
 }
 
 DirectorySink::DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask,
@@ -102,6 +120,7 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
       (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
   RemoveAll(temporary);  // an earlier process with the same id may have left it
   if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
+  if (former != nullptr && !NotesEveryWrite(temporary)) former = nullptr;
   return DirectorySink(std::move(directory), temporary, umask, former);
 }
 
@@ -174,13 +193,7 @@ absl::Status DirectorySink::End() {
   if (absl::Status status = Flush(); !status.ok()) return status;
   if (file_ == std::exchange(repeatable_, {})) {
     FormerFiles::File& file = written_.files_[file_.substr(temporary_.size() + 1)];
-    struct stat found {};
-    if (fstat(descriptor_, &found) == 0) {
-      file.device = found.st_dev;
-      file.inode = found.st_ino;
-      file.size = found.st_size;
-      file.written = found.st_mtim;
-    }
+    if (fstat(descriptor_, &file.state) != 0) file.state = {};
   }
   const int descriptor = std::exchange(descriptor_, -1);
   if (close(descriptor) != 0) return SystemError("write", file_);

@@ -43,14 +43,12 @@ class FormerFiles {
 
   struct File {
     std::string content;
-    dev_t device = 0;
-    ino_t inode = 0;
-    off_t size = 0;
-    timespec written = {};
+    struct stat state = {};  // as this object's owner left it
   };
 
-  // Makes `path` a link to one of the files. False: it is gone, or somebody has written it since.
-  bool Link(std::string_view name, const File& file, const std::string& path) const;
+  // Makes `path` a link to one of the files. False: it is gone, or somebody has written it since, or given it another
+  // mode or owner.
+  bool Link(std::string_view name, File& file, const std::string& path) const;
 
   std::string directory_;
   std::map<std::string, File, std::less<>> files_;  // by path below it
@@ -60,7 +58,8 @@ class FormerFiles {
 // half-written directory. An existing directory is exchanged in one step (renameat2 RENAME_EXCHANGE) and then removed.
 // A file system without RENAME_EXCHANGE takes two renames, between which the directory is missing. There is no fsync,
 // because the store is what survives power loss. Destruction without Commit() removes everything that was written.
-// With `former`, files that stay as they were are hard links to those of the directory before.
+// With `former`, files that stay as they were are hard links to those of the directory before, on the file systems that
+// note each write in a file's times, also one through a mapping: ext4, XFS and Btrfs, not tmpfs.
 class DirectorySink : public FileSink {
  public:
   // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: for the new files,

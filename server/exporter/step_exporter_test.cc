@@ -583,6 +583,17 @@ TEST_F(DirectorySinkTest, FilesThatStayAsTheyWereAreLinkedToThoseOfTheDirectoryB
   EXPECT_EQ(fs::file_size(root_ / "step2/t/weight"), 1u) << "a file of an earlier step is never written";
   EXPECT_EQ(fs::file_size(root_ / "step3/t/weight"), 7u);
 
+  // Neither is one that somebody edited and gave its old time, nor one that somebody has closed to others.
+  const std::map<std::string, std::string> two{{"closed", "c"}, {"edited", "e"}};
+  write("edited0", two);
+  EXPECT_THAT(write("edited1", two), IsEmpty());
+  const fs::path edited = root_ / "edited1/t/edited";
+  const auto before = fs::last_write_time(edited);
+  std::ofstream(edited) << "x";
+  fs::last_write_time(edited, before);
+  fs::permissions(root_ / "edited1/t/closed", fs::perms::none);
+  EXPECT_THAT(write("edited2", two), ElementsAre("closed", "edited"));
+
   EXPECT_THAT(write("step4", {{"weight", "w"}}), ElementsAre("weight"));
   fs::rename(root_ / "step4", root_ / "elsewhere");
   EXPECT_THAT(write("step5", {{"weight", "w"}}), ElementsAre("weight"));
