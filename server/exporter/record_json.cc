@@ -215,7 +215,7 @@ class ValueWriter {
         return;
       case v1::Value::kList:
         writer_.StartArray();
-        for (int i = 0; i < value.list().items_size(); ++i) Under(Cat(i), value.list().items(i));
+        for (int i = 0; i < value.list().items_size(); ++i) Under(i, value.list().items(i));
         writer_.EndArray();
         return;
       case v1::Value::kDict:
@@ -236,8 +236,10 @@ class ValueWriter {
     }
   }
 
-  void Under(std::string key, const v1::Value& value) {
-    path_.push_back(std::move(key));
+  // `key`: a name, or an index.
+  void Under(const auto& key, const v1::Value& value) {
+    if (!options_.data_name) return Write(value);  // only a file's name needs the path
+    path_.push_back(Cat(key));
     Write(value);
     path_.pop_back();
   }

@@ -62,12 +62,12 @@ class Export {
   }
 
   absl::StatusOr<StepExportSummary> Run() {
-    if (absl::Status status = Survey(); !status.ok()) return status;
+    if (absl::Status status = FindTensors(); !status.ok()) return status;
     for (TensorJob& job : jobs_) {
       if (absl::Status status = WriteTensor(job); !status.ok()) return status;
     }
     if (absl::Status status = WriteDump(); !status.ok()) return status;
-    if (settings_.stack_and_construct() && !debug_) {
+    if (HasCalls()) {
       if (absl::Status status = WriteStack(); !status.ok()) return status;
       if (absl::Status status = WriteConstruct(); !status.ok()) return status;
     }
@@ -82,14 +82,13 @@ class Export {
            (record.kind() == v1::RECORD_DEBUG) == debug_;
   }
 
-  // The first reading collects names, parents and stacks, and which tensors have files.
-  absl::Status Survey() {
-    absl::Status status = reader_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
-      if (!debug_ && settings_.stack_and_construct()) calls_.Add(record, stack_id);
-      if (InDump(record)) ++summary_.records;
-      return absl::OkStatus();
-    });
-    if (!status.ok() || options_.omit_tensors || !reader_.may_have_payloads()) return status;
+  bool HasCalls() const { return settings_.stack_and_construct() && !debug_; }
+
+  bool MayHaveTensors() { return !options_.omit_tensors && reader_.may_have_payloads(); }
+
+  // dump.json names the tensors' files, so which there are is found out before.
+  absl::Status FindTensors() {
+    if (!MayHaveTensors()) return absl::OkStatus();
     return reader_.ForEachRecord([&](const v1::Record& record, uint64_t) {
       if (!InDump(record)) return absl::OkStatus();
       return ForEachTensor(record, [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) {
@@ -169,15 +168,19 @@ class Export {
     json.high_precision = settings_.high_precision();
     json.nan_only = settings_.task() == "nan_check";
     const std::string* full_name = nullptr;
-    json.data_name = [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) -> std::string {
-      if (options_.omit_tensors || !leaf.has_payload()) return {};
-      std::string file = Cat(TensorFileName(*full_name, path), suffix_);
-      return missing_.contains(file) ? std::string() : file;
-    };
+    if (MayHaveTensors()) {
+      json.data_name = [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) -> std::string {
+        if (!leaf.has_payload()) return {};
+        std::string file = Cat(TensorFileName(*full_name, path), suffix_);
+        return missing_.contains(file) ? std::string() : file;
+      };
+    }
     JsonWriter writer(options_.strict_json);
     bool first = true;
-    status = reader_.ForEachRecord([&](const v1::Record& record, uint64_t) {
+    status = reader_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+      if (HasCalls()) calls_.Add(record, stack_id);
       if (!InDump(record)) return absl::OkStatus();
+      ++summary_.records;
       full_name = &record.full_name();
       WriteRecord(record, json, writer);
       const std::string_view separator = std::exchange(first, false) ? "\n" : ",\n";

@@ -130,12 +130,13 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
   v1::Value& fields = *record.mutable_fields();
   fields.mutable_dict();
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
-    v1::Value& addition = *v1::Value::default_instance().New(record.GetArena());
+    const bool is_first = fields.dict().entries().empty();
+    v1::Value& addition = is_first ? fields : *v1::Value::default_instance().New(record.GetArena());
     DecodeFields(
         stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
         stored.non_finite, [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); },
         addition);
-    MergeValue(fields, std::move(addition));
+    if (!is_first) MergeValue(fields, std::move(addition));
   });
   return BuildHead(entry, record);
 }
@@ -149,18 +150,25 @@ std::vector<uint32_t> RecordAssembler::Order() const {
 }
 
 absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
-  return ForEachNamed([](const std::string&, uint32_t) { return true; }, visit);
+  return ForEachWanted([](const Entry&) { return true; }, visit);
 }
 
 absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
+  return ForEachWanted(
+      [&](const Entry& entry) { return wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block->token()); },
+      visit);
+}
+
+absl::Status RecordAssembler::ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted,
+                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
   if (has_edges_) ends_ = Ends();
   // A record is a tree of many small messages. An arena saves an allocation for each.
   std::vector<char> first_block(kArenaBytes);
   google::protobuf::Arena arena(first_block.data(), first_block.size());
   for (uint32_t index : Order()) {
     const Entry& entry = records_[index];
-    if (!wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block->token())) continue;
+    if (!wanted(entry)) continue;
     arena.Reset();
     v1::Record& record = *v1::Record::default_instance().New(&arena);
     const uint64_t stack = Build(entry, record);

@@ -103,6 +103,8 @@ class RecordAssembler {
   };
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id);
+  absl::Status ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted,
+                             absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
   void AddFragment(uint32_t block_index, uint32_t index);
   // Both return the record's stack. The head is everything but the fields.
   uint64_t BuildHead(const Entry& entry, v1::Record& record) const;
