@@ -461,6 +461,11 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     if (!prepared.ok()) return prepared.status();
     route.embedded = *std::move(prepared);
   }
+  static std::atomic<pid_t> first_process{0};
+  pid_t nobody = 0;
+  if (!first_process.compare_exchange_strong(nobody, getpid()) && nobody != getpid()) {
+    return absl::FailedPreconditionError("this process was forked from one that has had a session");
+  }
   auto parts = std::make_unique<Parts>(options, MakeOrigin(options, route), route);
   parts->left_sessions->Start(parts->name);
   try {

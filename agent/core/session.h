@@ -83,11 +83,14 @@ struct SessionCounters {
 // interruption, and frees what is durable. Everything that was emitted outlives the process (SessionMemory).
 //
 // Threads: any, with or without the GIL. No method throws. Emit blocks only if the loss policy says so. After a fork
-// the child must call Abandon and nothing else.
+// the child must call Abandon and nothing else. It cannot have a session of its own: gRPC's threads are missing in the
+// child, what they held stays locked, and its epoll sets are the parent's, too. A descriptor that the child adds wakes
+// the parent's threads, which follow a pointer of the child's. (gRPC 1.51 prepares for a fork only while no thread is
+// inside of it; ours wait there.)
 class Session {
  public:
   // InvalidArgument: the server's address does not parse, or the run is empty. FailedPrecondition: a directory cannot
-  // be made. A server that does not answer is not an error.
+  // be made, or this process was forked from one that has had a session. A server that does not answer is not an error.
   static absl::StatusOr<std::unique_ptr<Session>> Open(SessionOptions options);
   virtual ~Session() = default;
 

@@ -29,6 +29,24 @@ def test_a_forked_child_records_nothing_and_says_so_once(dump_path, traced):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_forked_child_that_starts_captures_or_says_why_not(dump_path, traced, when):
+    done = traced("forked_capture.py", when, config_flag=None)
+    (child,), (parent,) = re.findall(r"CHILD (\d+)", done.stdout), re.findall(r"PARENT (\d+)", done.stdout)
+    assert re.findall(r"CHILD ENDED (\d+)", done.stdout) == ["0"]
+    refusals = [line for line in (done.stdout + done.stderr).splitlines() if "forked after start() captures" in line]
+    processes = {int(path.name.removeprefix("proc")) for path in dump_path.glob("step*/*")}
+    if when == "before":
+        assert (processes, refusals) == ({int(parent), int(child)}, [])
+    else:
+        assert processes == {int(parent)}
+        assert len(refusals) == 1 and child in refusals[0]
+    steps = sorted(path.parent.name for path in dump_path.glob(f"step*/proc{parent}"))
+    assert steps == [f"step{number}" for number in range(3 if when == "before" else 4)]
+    assert all("Torch.abs.0.forward" in read_dump(path)["data"] for path in dump_path.glob("step*/*"))
+
+
+@pytest.mark.timeout(120)
 def test_threads_do_not_mix_their_calls(dump_path, traced):
     traced("threading_calls.py", config_flag=None)
     calls = [value for name, value in entries(dump_path).items() if name.startswith("Torch.mul.")]

@@ -29,6 +29,11 @@ from msprobe.select import Predicate
 if TYPE_CHECKING:
     from typing import Self
 
+_CUT_OFF = (
+    "a process that was forked after start() captures nothing: the connection to the server is its parent's; fork before "
+    "the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
+)
+
 
 class Debugger:
     """Captures API calls and modules of a model, between start() and stop(), step by step.
@@ -111,6 +116,8 @@ class Debugger:
         self._tokens: tuple[int, int] | None = None
         self._pid = os.getpid()
         self._forked = False  # and not started since
+        self._is_cut_off = False  # forked from a process whose agent is connected: nothing can be captured
+        self._tells_of_fork = False  # which it says once
         self._make_parts()
         self._untold = list(self.config.warnings)
         if not _is_worker():  # one that only imports the program says nothing; once it captures it does
@@ -345,8 +352,9 @@ class Debugger:
             return
         service = self.service
         service.current_iter = service.loop + service.init_step
+        if not self._may_capture():
+            return
         self._started = True
-        self._forked = False
         self._tokens = tokens
         self._tell_warnings()
         self._add_models(models)
@@ -519,7 +527,8 @@ class Debugger:
         """Task grad_probe: gradients of these parameters are looked at from now on. False: the task is another."""
         if self.config.task != "grad_probe":
             return False
-        self._forked = False
+        if not self._may_capture():
+            return True
         self._tell_warnings()
         self._gradients.add(named)
         self._gradients.tell_unknown(self.config.param_list)
@@ -662,6 +671,8 @@ class Debugger:
         with self._lock:  # log() comes from any thread
             if self._agent is not None:
                 return
+            if self._is_cut_off:
+                raise MsprobeError(_CUT_OFF)
             self._agent = self._open_session()
             self._control.announce(self._agent)
             self._followed.settle()
@@ -704,6 +715,7 @@ class Debugger:
         step = service.current_iter = service.loop + service.init_step
         if (
             self.config.level != "debug"
+            or self._is_cut_off
             or not self._followed.enabled
             or (self.config.step and step not in self.config.step)
             or not self._samples(step)
@@ -760,10 +772,24 @@ class Debugger:
         self._agent.abandon()
         type(self)._abandoned = self._agent  # never destroyed: it belongs to the parent
         self._agent = None
+        self._is_cut_off = self._tells_of_fork = True
         if self._running and not _forked_by_multiprocessing():
-            log.info("a forked process captures nothing until it calls debugger.start()")
+            self._tell_of_fork()
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
+
+    def _tell_of_fork(self) -> None:
+        if self._tells_of_fork:
+            self._tells_of_fork = False
+            log.warning(_CUT_OFF)
+
+    def _may_capture(self) -> bool:
+        """Asked by what begins to capture, which a forked process has to call itself."""
+        if self._is_cut_off:
+            self._tell_of_fork()
+            return False
+        self._forked = False
+        return True
 
 
 def _call_as_it_is(call: Any) -> Any:
