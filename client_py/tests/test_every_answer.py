@@ -259,6 +259,19 @@ def test_arguments_that_are_no_tensors_are_shown_as_they_are(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", ["compare", "first-divergence", "overflow"])
+def test_a_name_that_nothing_has_is_no_agreement(
+    command: str,
+    scalar_dumps: tuple[Path, Path],
+    binary: str,  # noqa: F811
+    run_client: Run,
+) -> None:
+    sources = scalar_dumps[: 1 if command == "overflow" else 2]
+    done = run_client(command, *sources, "--name", "nosuch*", MSPROBE_SERVER_BINARY=binary)
+    assert (done.returncode, "is called nosuch*" in done.stderr) == (3, True), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(120)
 def test_a_trend_of_numbers_among_arguments(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
     for step, (value, flag) in enumerate([(0.5, True), (0.25, False)]):
         data = {

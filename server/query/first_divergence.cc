@@ -1,6 +1,8 @@
 #include "server/analysis/divergence/first_divergence.h"
 
+#include <atomic>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "server/analysis/compare/tiled_agreement.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/analysis/table/later_steps.h"
+#include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
@@ -96,6 +99,14 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   auto compared = CompareOptionsOf(OptionsIn(request), request.scope().name_glob());
   if (!compared.ok()) return compared.status();
   compared->content.cancelled = cancelled;
+  std::atomic<bool> is_named{request.scope().name_glob().empty()};  // whether a record has the name that is asked for
+  if (compared->wanted) {
+    compared->wanted = [&is_named, asked = std::move(compared->wanted)](std::string_view name) {
+      if (!asked(name)) return false;
+      is_named = true;
+      return true;
+    };
+  }
   const DivergenceOptions options{*std::move(compared), request.ignore_missing()};
   auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
@@ -118,7 +129,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   constexpr DumpReading kWhole{.stacks = true, .construct = true};
   const auto search = [&](size_t index) -> absl::StatusOr<std::optional<Found>> {
     if (cancelled()) return PeerGone();
-    if (*agreement != nullptr && (*agreement)->Agree(index)) return std::nullopt;
+    if (is_named && *agreement != nullptr && (*agreement)->Agree(index)) return std::nullopt;
     const LayoutPair& pair = (*pairs)[index];
     auto steps = ReadLayouts(*target, golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
@@ -145,6 +156,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   if (absl::Status status = InOrder<std::optional<Found>>::Run(pairs->size(), threads, search, take); !status.ok()) {
     return status;
   }
+  if (!is_named) return absl::NotFoundError(Cat("no record of either side is called ", request.scope().name_glob()));
   if (messages.empty()) return absl::OkStatus();
   v1::Divergence& first = messages[FirstAcrossRanks(places)];
   first.set_first(true);

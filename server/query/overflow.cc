@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "server/analysis/compare/comparison.h"
 #include "server/analysis/module_tree/module_name.h"
+#include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
@@ -59,6 +60,9 @@ class Search {
     total_ = places->size();
     for (const StepTables::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
+    }
+    if (!is_named_) {
+      return absl::NotFoundError(Cat("no record is called ", request_.scope().name_glob()));
     }
     if (!first_) return absl::OkStatus();
     v1::OverflowResponse response;
@@ -116,6 +120,11 @@ class Search {
     return absl::OkStatus();
   }
 
+  bool IsNamed(std::string_view name) const {
+    const std::string& glob = request_.scope().name_glob();
+    return glob.empty() || fnmatch(glob.c_str(), std::string(name).c_str(), 0) == 0;
+  }
+
   absl::Status Look(const OpenedSource& source, const StepTables::Place& place) {
     if (cancelled_()) return PeerGone();
     auto step = source.Read(place, {.stacks = true, .construct = true});
@@ -124,10 +133,11 @@ class Search {
     v1::OverflowResponse response;
     uint32_t sent = 0;
     bool first_of_place = true;
+    is_named_ =
+        is_named_ || std::ranges::any_of(table.entries, [&](const Entry& entry) { return IsNamed(entry.name); });
     for (const OverflowOrigin& origin : origins_[place.second].In(place.first, table)) {
       const std::string name(table.entries[origin.entry].name);
-      const std::string& glob = request_.scope().name_glob();
-      if (!glob.empty() && fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
+      if (!IsNamed(name)) continue;
       if (request_.limit() != 0 && ++sent > request_.limit()) break;
       *response.mutable_overflow() = Message(origin, table, place);
       if (request_.with_entries() && first_of_place) {
@@ -153,6 +163,7 @@ class Search {
   std::map<decltype(StepTables::Place::second), NewOverflowOrigins> origins_;
   FirstOverflow first_origin_;
   std::optional<v1::Overflow> first_;  // its message
+  bool is_named_ = false;              // whether a record has the name that is asked for
   uint64_t done_ = 0;
   uint64_t total_ = 0;
 };
