@@ -125,8 +125,8 @@ TEST_F(QueueDrainTest, NoPayloadIsFreedBeforeTheBatchOfItsRecord) {
   // The last batch when each was freed; the outbox, which outlives this test's body, frees its own later.
   const auto freed_at = std::make_shared<std::vector<uint64_t>>();
   const auto payload = [&](std::string content) {
-    return std::make_shared<ToldPayload>(
-        std::move(content), [freed_at, this] { freed_at->push_back(outbox_.batches().last_sequence()); });
+    return std::make_shared<ToldPayload>(std::move(content),
+                                         [freed_at, this] { freed_at->push_back(outbox_.batches().last_sequence()); });
   };
   const auto lost = std::make_shared<ToldReading>();
   lost->state_ = PendingReading::State::kLost;

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 _CUT_OFF = (
-    "a process that was forked after start() captures nothing: the connection to the server is its parent's; fork before "
-    "the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
+    "a process that was forked after start() captures nothing: the connection to the server is its parent's; "
+    "fork before the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
 )
 
 
