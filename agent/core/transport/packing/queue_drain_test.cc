@@ -122,11 +122,11 @@ TEST_F(QueueDrainTest, MemoryOfTheQueueIsGivenBackOnceItIsInABatch) {
 }
 
 TEST_F(QueueDrainTest, NoPayloadIsFreedBeforeTheBatchOfItsRecord) {
-  // The last batch when each was freed; the outbox, which outlives this test's body, frees its own later.
+  // The last batch when each was freed. The outbox, which outlives this test's body, frees its own later.
   const auto freed_at = std::make_shared<std::vector<uint64_t>>();
-  const auto payload = [&](std::string content) {
+  const auto payload = [&freed_at, batches = &outbox_.batches()](std::string content) {
     return std::make_shared<ToldPayload>(std::move(content),
-                                         [freed_at, this] { freed_at->push_back(outbox_.batches().last_sequence()); });
+                                         [freed_at, batches] { freed_at->push_back(batches->last_sequence()); });
   };
   const auto lost = std::make_shared<ToldReading>();
   lost->state_ = PendingReading::State::kLost;

@@ -29,11 +29,6 @@ from msprobe.select import Predicate
 if TYPE_CHECKING:
     from typing import Self
 
-_CUT_OFF = (
-    "a process that was forked after start() captures nothing: the connection to the server is its parent's; "
-    "fork before the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
-)
-
 
 class Debugger:
     """Captures API calls and modules of a model, between start() and stop(), step by step.
@@ -671,8 +666,6 @@ class Debugger:
         with self._lock:  # log() comes from any thread
             if self._agent is not None:
                 return
-            if self._is_cut_off:
-                raise MsprobeError(_CUT_OFF)
             self._agent = self._open_session()
             self._control.announce(self._agent)
             self._followed.settle()
@@ -781,7 +774,10 @@ class Debugger:
     def _tell_of_fork(self) -> None:
         if self._tells_of_fork:
             self._tells_of_fork = False
-            log.warning(_CUT_OFF)
+            log.warning(
+                "a process that was forked after start() captures nothing: the connection to the server is its "
+                "parent's; fork before the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
+            )
 
     def _may_capture(self) -> bool:
         """Asked by what begins to capture, which a forked process has to call itself."""
