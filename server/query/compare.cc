@@ -3,7 +3,6 @@
 #include <string>
 
 #include "server/analysis/compare/comparison.h"
-#include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
@@ -146,9 +145,6 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
     progress.mutable_progress()->set_steps_done(++done);
     progress.mutable_progress()->set_steps_total(pairs->size());
     if (!send(progress)) return PeerGone();
-  }
-  if (run.rows == 0 && !request.scope().name_glob().empty()) {
-    return absl::NotFoundError(Cat("no record of either side is called ", request.scope().name_glob()));
   }
   for (const UnpairedPlace& lonely : unpaired) {
     v1::CompareResponse response;

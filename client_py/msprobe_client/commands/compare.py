@@ -13,6 +13,7 @@ import typer
 from msprobe_client.commands.mixins import mixin
 from msprobe_client.commands.options import Common, Connection
 from msprobe_client.commands.sides import AcrossLayouts, Judging, Mapped, SourceOf, Where, connected
+from msprobe_client.errors import NotFound
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -220,6 +221,8 @@ class _Show:
             columns = compared_rows.tensor_columns(layouts=self._asked["options"].across_layouts)
             write(self._format, columns, rows, self._output, compared_rows.mark_tensor, ending=ending)
         assert self._total is not None
+        if self._total.rows == 0 and self._asked["name"]:
+            raise NotFound(f"no record of either side is called {self._asked['name']}")
         return bool(self._total.differences or self._lonely)
 
     @property

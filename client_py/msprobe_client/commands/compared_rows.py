@@ -171,7 +171,7 @@ def summary(total: RollUp, lonely: list[UnpairedStep], *, shown: int | None) -> 
     if total.worst:
         lines.append(f"worst: {total.worst} ({times(total.worst_excess)} the tolerance)")
     lines += map(str, lonely)
-    if not total.differences and not lonely:
+    if total.rows and not total.differences and not lonely:
         lines.append("equal within tolerance")
     return lines
 
