@@ -599,6 +599,19 @@ TEST_F(DirectorySinkTest, FilesThatStayAsTheyWereAreLinkedToThoseOfTheDirectoryB
   EXPECT_THAT(write("step5", {{"weight", "w"}}), ElementsAre("weight"));
 }
 
+TEST_F(DirectorySinkTest, NothingIsLinkedOnTmpfsWhichDoesNotNoteEveryWrite) {
+  const fs::path shared = Cat("/dev/shm/msprobe_sink_test.", getpid());
+  FormerFiles former;
+  for (const char* step : {"step0", "step1"}) {
+    absl::StatusOr<DirectorySink> sink = DirectorySink::Open((shared / step).string(), std::nullopt, &former);
+    ASSERT_TRUE(sink.ok()) << sink.status();
+    EXPECT_FALSE(*sink->Repeat("weight", "w")) << step;
+    WriteFile(*sink, "weight", "w");
+    ASSERT_TRUE(sink->Commit().ok());
+  }
+  fs::remove_all(shared);
+}
+
 TEST_F(DirectorySinkTest, PiecesOfAnySizeStandInTheirOrder) {
   absl::StatusOr<DirectorySink> sink = DirectorySink::Open((root_ / "rank0").string());
   ASSERT_TRUE(sink.ok()) << sink.status();
