@@ -38,6 +38,7 @@ def job(place, tmp_path, client):
 def test_verdicts_appear_while_the_run_goes_on_and_lead_to_their_command(job, opened):
     address, program, hold, start_worker = job
     program.wait_for(lambda: "step 2" in program.output, 60, "three steps have run")
+    program.wait_for(lambda: ask(address, "runs")["answer"], 60, "the run has begun")
     program.wait_for(lambda: ask(address, "verdicts", run="tuesday")["answer"]["jobs"], 30, "calls are to be checked")
     page = opened(address)
     page.page.goto(f"{address}/?run=tuesday")
