@@ -13,22 +13,18 @@
 namespace msprobe::server {
 namespace {
 
-absl::Status Bad(std::string_view flag, std::string_view value, std::string_view why) {
-  return absl::InvalidArgumentError(Cat("--", flag, "=", value, why));
-}
-
 absl::StatusOr<std::string> ThisOf(const ShardList& shards, const std::string& given, const std::string& host_name) {
   const std::string list = absl::StrJoin(shards, ", ");
   if (!given.empty()) {
     if (std::find(shards.begin(), shards.end(), given) != shards.end()) return given;
-    return Bad("this_shard", given, Cat(" is none of --shards, which are ", list));
+    return BadFlag("this_shard", given, Cat(" is none of --shards, which are ", list));
   }
   std::vector<std::string> mine;
   for (const std::string& shard : shards) {
     if (shard.starts_with(host_name + ":") || shard.starts_with(host_name + ".")) mine.push_back(shard);
   }
   if (mine.size() == 1) return mine[0];
-  return Bad(
+  return BadFlag(
       "this_shard", "",
       Cat(" is missing, and the name of this host, ", host_name, ", does not say which of ", list, " this server is"));
 }
@@ -41,7 +37,7 @@ bool IsHere(const std::string& shard) {
 
 absl::Status CheckReadable(std::string_view flag, const std::string& path) {
   if (path.empty() || std::ifstream(path)) return absl::OkStatus();
-  return Bad(flag, path, " cannot be read");
+  return BadFlag(flag, path, " cannot be read");
 }
 
 }  // namespace
@@ -60,17 +56,17 @@ absl::StatusOr<PeersOptions> ClusterOf(const ClusterFlags& flags, const Security
                                        const std::string& host_name) {
   PeersOptions options;
   auto shards = ParseShardList(flags.shards);
-  if (!shards.ok()) return Bad("shards", flags.shards, Cat(" is not valid: ", shards.status().message()));
+  if (!shards.ok()) return BadFlag("shards", flags.shards, Cat(" is not valid: ", shards.status().message()));
   options.shards = *std::move(shards);
   if (options.shards.empty()) {
     for (const auto& [flag, value] : {std::pair("this_shard", flags.this_shard),
                                       {"shard_ca", flags.shard_ca},
                                       {"shard_token_file", flags.shard_token_file}}) {
-      if (!value.empty()) return Bad(flag, value, " needs --shards, the addresses of all servers of the cluster");
+      if (!value.empty()) return BadFlag(flag, value, " needs --shards, the addresses of all servers of the cluster");
     }
     return options;
   }
-  if (embedded) return Bad("shards", flags.shards, " is not for --embedded servers, which are alone");
+  if (embedded) return BadFlag("shards", flags.shards, " is not for --embedded servers, which are alone");
   auto mine = ThisOf(options.shards, flags.this_shard, host_name);
   if (!mine.ok()) return mine.status();
   options.this_shard = *std::move(mine);
@@ -83,21 +79,22 @@ absl::StatusOr<PeersOptions> ClusterOf(const ClusterFlags& flags, const Security
     options.cert = security.tls_cert;
     options.key = security.tls_key;
     if (options.ca.empty()) {
-      return Bad("shard_ca", "",
-                 " is missing: the authority of the other servers' certificates, as --tls_cert is given");
+      return BadFlag("shard_ca", "",
+                     " is missing: the authority of the other servers' certificates, as --tls_cert is given");
     }
   } else {
     options.ca = flags.shard_ca;
   }
   if (!security.tokens.empty() && flags.shard_token_file.empty()) {
-    return Bad("shard_token_file", "",
-               " is missing: with --tokens the servers of a cluster show each other one of role admin");
+    return BadFlag("shard_token_file", "",
+                   " is missing: with --tokens the servers of a cluster show each other one of role admin");
   }
   options.token_file = flags.shard_token_file;
   for (const std::string& shard : options.shards) {
     if (options.token_file.empty() || !options.ca.empty() || shard == options.this_shard || IsHere(shard)) continue;
-    return Bad("shard_token_file", options.token_file,
-               Cat(" would go to ", shard, " readable by all on the way; give --tls_cert, --tls_key and --shard_ca"));
+    return BadFlag(
+        "shard_token_file", options.token_file,
+        Cat(" would go to ", shard, " readable by all on the way; give --tls_cert, --tls_key and --shard_ca"));
   }
   options.reload_seconds = security.tls_reload_seconds;
   return options;

@@ -8,26 +8,28 @@
 namespace msprobe::server {
 namespace {
 
-absl::Status Bad(std::string_view flag, std::string_view value, std::string_view why) {
-  return absl::InvalidArgumentError(Cat("--", flag, "=", value, why));
-}
-
 absl::Status CheckReachable(std::string_view flag, std::string_view safe, const SecurityOptions& options,
                             const ListenAddress& address) {
   if (address.loopback || !options.tls_cert.empty()) return absl::OkStatus();
   if (!options.insecure) {
-    return Bad(flag, address.address,
-               Cat(" is reachable from other machines without encryption; give --tls_cert and --tls_key, listen on ",
-                   safe, ", or add --insecure if the network is trusted"));
+    return BadFlag(
+        flag, address.address,
+        Cat(" is reachable from other machines without encryption; give --tls_cert and --tls_key, listen on ", safe,
+            ", or add --insecure if the network is trusted"));
   }
   if (!options.tokens.empty()) {
-    return Bad(flag, address.address,
-               " would carry the tokens of --tokens over the network readable by all; give --tls_cert and --tls_key");
+    return BadFlag(
+        flag, address.address,
+        " would carry the tokens of --tokens over the network readable by all; give --tls_cert and --tls_key");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status BadFlag(std::string_view flag, std::string_view value, std::string_view why) {
+  return absl::InvalidArgumentError(Cat("--", flag, "=", value, why));
+}
 
 absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<ListenAddress>& addresses,
                            const std::string& metrics, const std::string& web) {
@@ -35,7 +37,7 @@ absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<Lis
     return absl::InvalidArgumentError("--tls_cert and --tls_key go together: give both or neither");
   }
   if (options.tls_cert.empty() && !options.tls_client_ca.empty()) {
-    return Bad("tls_client_ca", options.tls_client_ca, " needs --tls_cert and --tls_key");
+    return BadFlag("tls_client_ca", options.tls_client_ca, " needs --tls_cert and --tls_key");
   }
   for (const ListenAddress& address : addresses) {
     if (absl::Status status = CheckReachable("listen", "127.0.0.1 or unix:/path", options, address); !status.ok())
@@ -50,7 +52,7 @@ absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<Lis
     auto scraped = ParseListenTcp("metrics_listen", metrics);
     if (!scraped.ok()) return scraped.status();
     if (!scraped->loopback && !options.insecure && !options.metrics_open) {
-      return Bad(
+      return BadFlag(
           "metrics_listen", metrics,
           " is reachable from other machines, and metrics have neither encryption nor tokens; listen on 127.0.0.1, "
           "or add --metrics_open if the network is trusted");

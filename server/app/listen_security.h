@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,9 @@ struct SecurityOptions {
   bool metrics_open = false;    // allows metrics on an address that other machines can reach
   int socket_mode = 0600;       // permissions of unix sockets
 };
+
+// InvalidArgument: "--flag=value" and why it cannot be.
+absl::Status BadFlag(std::string_view flag, std::string_view value, std::string_view why);
 
 // InvalidArgument names the flags that contradict each other, or an address that strangers could reach. `metrics` and
 // `web`: addresses of the metrics port and of the web page; empty: none. CheckCertificates reads the files.

@@ -9,7 +9,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
 
 bool CanAnswer(const v1::Hello& hello) {
   const auto& known = hello.capabilities();
@@ -21,7 +21,7 @@ bool CanAnswer(const v1::Hello& hello) {
 void AgentQueues::Tick(absl::Time now) {
   {
     absl::MutexLock lock(&mu_);
-    if (now - looked_ < kLook) return;
+    if (now - looked_ < kBetweenLooks) return;
     looked_ = now;
   }
   std::map<std::string, Asked> here;

@@ -9,7 +9,7 @@ namespace msprobe::server {
 namespace {
 
 using Process = v1::ControlRunResponse::Process;
-using Answer = absl::StatusOr<v1::ControlRunResponse>;
+using ShardAnswer = absl::StatusOr<v1::ControlRunResponse>;
 
 std::pair<bool, uint32_t> Place(const Process& process) {
   return {process.rank().kind() != v1::Rank::RANK, process.rank().number()};
@@ -26,9 +26,10 @@ absl::Status AskCluster(RunControl& here, const Catalogue& catalogue, Peers& pee
   ShardList shards = peers.shards();
   if (run->has_value() && (*run)->shards_size() > 0) shards.assign((*run)->shards().begin(), (*run)->shards().end());
   const std::vector<Peer*> others = peers.Others(shards);
-  std::vector<Answer> answers;
-  std::thread asking(
-      [&] { answers = Peers::AskAll<Answer>(others, [&](Peer& peer) { return peer.ControlRun(request, asked_by); }); });
+  std::vector<ShardAnswer> answers;
+  std::thread asking([&] {
+    answers = Peers::AskAll<ShardAnswer>(others, [&](Peer& peer) { return peer.ControlRun(request, asked_by); });
+  });
   absl::Status status = here.Ask(request, asked_by, cancelled, response);
   asking.join();
 

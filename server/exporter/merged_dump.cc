@@ -14,11 +14,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr std::string_view kStatistics[] = {"Max", "Min", "Mean", "Norm"};
-
-bool IsNumber(std::string_view part) {
-  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-}
+constexpr std::string_view kStatisticKeys[] = {"Max", "Min", "Mean", "Norm"};
 
 // A value, and where it is in its record: {"input", "0", "1"} is the second of the list that is the first argument.
 struct Place {
@@ -47,7 +43,7 @@ class RecordWriter {
         continue;
       }
       const auto split = std::find_if(section.begin(), section.end(), [](const Place& place) {
-        return place.parts.size() < 2 || !IsNumber(place.parts[1]);
+        return place.parts.size() < 2 || !IsNumberPart(place.parts[1]);
       });
       const auto positional = static_cast<size_t>(split - section.begin());
       if (positional > 0) {
@@ -92,8 +88,8 @@ class RecordWriter {
       if (in_list) json_.EndArray();
       return;
     }
-    const bool is_list =
-        std::all_of(places.begin(), places.end(), [&](const Place& place) { return IsNumber(PartOf(place, depth)); });
+    const bool is_list = std::all_of(places.begin(), places.end(),
+                                     [&](const Place& place) { return IsNumberPart(PartOf(place, depth)); });
     is_list ? json_.StartArray() : json_.StartObject();
     for (Places group : Grouped(places, depth)) {
       if (!is_list) json_.Name(PartOf(group[0], depth));
@@ -115,8 +111,8 @@ class RecordWriter {
       json_.Text(table_.text(row.dtype));
       json_.Name("shape");
       json_.Json(table_.text(row.shape));
-      for (size_t i = 0; i < std::size(kStatistics); ++i) {
-        json_.Name(kStatistics[i]);
+      for (size_t i = 0; i < std::size(kStatisticKeys); ++i) {
+        json_.Name(kStatisticKeys[i]);
         Put(row.statistics[i]);
       }
       if (row.requires_grad != Row::Grad::kAbsent) {

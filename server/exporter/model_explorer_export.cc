@@ -15,16 +15,16 @@ namespace msprobe::server {
 namespace {
 
 constexpr size_t kStackLines = 3;  // of a node; the innermost
-constexpr const char* kStatistics[] = {"max", "min", "mean", "norm"};
-constexpr const char* kDifferences[] = {"max_diff", "min_diff", "mean_diff", "norm_diff"};
+constexpr const char* kStatisticNames[] = {"max", "min", "mean", "norm"};
+constexpr const char* kDifferenceNames[] = {"max_diff", "min_diff", "mean_diff", "norm_diff"};
 constexpr const char* kRelative[] = {"max_relative_percent", "min_relative_percent", "mean_relative_percent",
                                      "norm_relative_percent"};
-constexpr const char* kFigures[] = {"cosine",
-                                    "euclidean_distance",
-                                    "max_absolute_error",
-                                    "max_relative_error",
-                                    "share_below_one_thousandth",
-                                    "share_below_five_thousandths"};
+constexpr const char* kFigureNames[] = {"cosine",
+                                        "euclidean_distance",
+                                        "max_absolute_error",
+                                        "max_relative_error",
+                                        "share_below_one_thousandth",
+                                        "share_below_five_thousandths"};
 // Of these the lowest is the worst.
 bool IsAgreement(size_t figure) { return figure == 0 || figure >= 4; }
 
@@ -242,8 +242,8 @@ class GraphWriter {
       } else {
         Attribute("type", row.type);
       }
-      for (size_t s = 0; s < std::size(kStatistics); ++s) {
-        if (row.statistics[s].kind != Cell::Kind::kNone) Attribute(kStatistics[s], TextOf(row.statistics[s]));
+      for (size_t s = 0; s < std::size(kStatisticNames); ++s) {
+        if (row.statistics[s].kind != Cell::Kind::kNone) Attribute(kStatisticNames[s], TextOf(row.statistics[s]));
         if (!row.is_tensor) break;
       }
       json_.EndArray();
@@ -296,7 +296,7 @@ void AddStatistics(const StepTable& table, const GraphNode& node, DataByName& da
   };
   if (!rows(is_result, add)) rows([](RowState state) { return state == RowState::kInput; }, add);
   for (size_t s = 0; s < 4; ++s) {
-    if (found[s]) data[kStatistics[s]].Add(node.name, *found[s]);
+    if (found[s]) data[kStatisticNames[s]].Add(node.name, *found[s]);
   }
   if (counted) data["non_finite"].Add(node.name, non_finite);
 }
@@ -313,7 +313,7 @@ void AddMetrics(std::string_view node, StepTable::Mode mode, const std::vector<T
     }
     return found;
   };
-  for (size_t i = 0; mode == StepTable::Mode::kStatistics && i < std::size(kDifferences); ++i) {
+  for (size_t i = 0; mode == StepTable::Mode::kStatistics && i < std::size(kDifferenceNames); ++i) {
     const auto number = [i](bool relative) {
       return [i, relative](const TableRow& row) -> std::optional<double> {
         const Difference& difference = row.differences[i];
@@ -323,16 +323,16 @@ void AddMetrics(std::string_view node, StepTable::Mode mode, const std::vector<T
         return relative ? difference.percent : difference.difference;
       };
     };
-    if (const auto value = worst(number(false), false)) data[kDifferences[i]].Add(node, *value);
+    if (const auto value = worst(number(false), false)) data[kDifferenceNames[i]].Add(node, *value);
     if (const auto value = worst(number(true), false)) data[kRelative[i]].Add(node, *value);
   }
-  for (size_t i = 0; mode == StepTable::Mode::kTensor && i < std::size(kFigures); ++i) {
+  for (size_t i = 0; mode == StepTable::Mode::kTensor && i < std::size(kFigureNames); ++i) {
     const auto value = worst(
         [i](const TableRow& row) {
           return row.figures[i].is_number ? std::optional(row.figures[i].number) : std::nullopt;
         },
         IsAgreement(i));
-    if (value) data[kFigures[i]].Add(node, *value);
+    if (value) data[kFigureNames[i]].Add(node, *value);
   }
 }
 

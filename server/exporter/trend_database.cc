@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr SqliteFile::Options kOptions = {.page_bytes = 16384};
+constexpr SqliteFile::Options kTrendOptions = {.page_bytes = 16384};
 
 constexpr const char* kSchema =
     "CREATE TABLE monitoring_targets (target_id INTEGER PRIMARY KEY AUTOINCREMENT, target_name TEXT NOT NULL, "
@@ -27,7 +27,7 @@ constexpr std::string_view kAddTag = "INSERT INTO monitoring_tags VALUES (?1, ?2
 constexpr std::string_view kTagTarget = "INSERT INTO tag_target_mapping VALUES (?1, ?2)";
 
 // The plugin asks for one target at all ranks and steps, and for one step: in the order of the key only a rank is near.
-constexpr const char* kIndexes =
+constexpr const char* kTrendIndexes =
     "CREATE INDEX trend_target ON trend_data (target_id, metric_id);"
     "CREATE INDEX trend_step ON trend_data (step, metric_id);";
 
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<TrendDatabase>> TrendDatabase::Create(std::string
       "CREATE TABLE global_stats (max_rank INTEGER DEFAULT 0, min_step INTEGER DEFAULT 0, max_step INTEGER DEFAULT 0",
       metrics.empty() ? "" : ", ",
       Listed(metrics.size(), [&](size_t i) { return Cat(metrics[i].name, " TEXT DEFAULT NULL"); }), ");");
-  auto file = SqliteFile::Create(std::move(path), kOptions, schema.c_str());
+  auto file = SqliteFile::Create(std::move(path), kTrendOptions, schema.c_str());
   if (!file.ok()) return file.status();
   std::unique_ptr<TrendDatabase> made(new TrendDatabase(*std::move(file), std::move(metrics), columns.size()));
   for (size_t i = 0; i < made->metrics_.size(); ++i) {
@@ -113,7 +113,7 @@ absl::Status TrendDatabase::Finish() {
   std::vector<SqliteValue> row = {max_rank_, std::min(min_step_, max_step_), max_step_};
   row.insert(row.end(), statistics.begin(), statistics.end());
   absl::Status status = file_->Run(Cat("INSERT INTO global_stats VALUES (", Holes(row.size()), ")"), row);
-  return status.ok() ? file_->Finish(kIndexes) : status;
+  return status.ok() ? file_->Finish(kTrendIndexes) : status;
 }
 
 }  // namespace msprobe::server

@@ -23,7 +23,7 @@ const std::vector<std::string> kCounts = {"nans", "zeros"};
 
 bool IsFloating(std::string_view dtype) { return absl::StrContains(absl::AsciiStrToLower(AbslView(dtype)), "float"); }
 
-std::optional<double> NumberOf(const Cell& cell) {
+std::optional<double> KnownNumber(const Cell& cell) {
   return cell.is_number() ? std::optional(cell.number()) : std::nullopt;
 }
 
@@ -31,7 +31,7 @@ using Values = std::array<std::optional<double>, 6>;
 
 Values ValuesOf(const StepTable& table, const Row& row) {
   const auto& [max, min, mean, norm] = row.statistics;
-  Values values = {NumberOf(norm), NumberOf(max), NumberOf(min), NumberOf(mean)};
+  Values values = {KnownNumber(norm), KnownNumber(max), KnownNumber(min), KnownNumber(mean)};
   if (row.extended < 0) return values;
   const ExtendedStatistics& more = table.extended[static_cast<size_t>(row.extended)];
   // Those that mindstudio-probe's dumps leave out, of 64-bit numbers.

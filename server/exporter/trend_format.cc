@@ -8,7 +8,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr std::string_view kFile = "steps.trend.db";
+constexpr std::string_view kTrendFile = "steps.trend.db";
 
 class TrendFormat : public StepsExport {
  public:
@@ -16,7 +16,7 @@ class TrendFormat : public StepsExport {
       : options_(options),
         sink_(sink),
         spool_(std::move(spool)),
-        path_(Cat(spool_.path(), "/", kFile)),
+        path_(Cat(spool_.path(), "/", kTrendFile)),
         file_(path_, options.trend) {}
 
   std::optional<DumpReading> reading() const override {
@@ -32,7 +32,7 @@ class TrendFormat : public StepsExport {
 
   absl::Status Finish() override {
     absl::Status status = file_.Finish();
-    return status.ok() ? CopyFile(path_, kFile, sink_) : status;
+    return status.ok() ? CopyFile(path_, kTrendFile, sink_) : status;
   }
 
  private:

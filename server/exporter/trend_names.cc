@@ -13,10 +13,6 @@ namespace {
 
 using Parts = std::span<const std::string_view>;
 
-bool IsNumber(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 std::string Joined(Parts parts) {
   std::string text;
   for (std::string_view part : parts) {
@@ -50,7 +46,7 @@ std::optional<TrendRecord> TrendRecordOf(std::string_view full_name) {
     if (!metric) continue;
     parts.erase(parts.begin() + static_cast<ptrdiff_t>(at));
     TrendRecord record{*metric, {}, 0};
-    if (!parts.empty() && IsNumber(parts.back())) {
+    if (!parts.empty() && IsNumberPart(parts.back())) {
       const std::string_view number = parts.back();
       std::from_chars(number.data(), number.data() + number.size(), record.call);
       parts.pop_back();
@@ -88,7 +84,7 @@ std::vector<TrendTag> TagsOfTensor(std::string_view target) {
   };
   size_t begin = 0;  // of what belongs to no layer yet
   for (size_t i = 0; i < rest.size(); ++i) {
-    if (!IsNumber(rest[i])) continue;
+    if (!IsNumberPart(rest[i])) continue;
     if (i > begin) {
       tags.push_back({Cat(rest[i - 1], ".", rest[i]), "layer"});
       add_module(begin, i - 1);
@@ -103,9 +99,9 @@ std::vector<TrendTag> TagsOfWatched(std::string_view target) {
   const std::vector<std::string_view> parts = PartsOfName(target);
   std::vector<TrendTag> tags;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!IsNumber(parts[i])) {
+    if (!IsNumberPart(parts[i])) {
       tags.push_back({std::string(parts[i]), "module"});
-    } else if (i > 0 && !IsNumber(parts[i - 1])) {
+    } else if (i > 0 && !IsNumberPart(parts[i - 1])) {
       tags.push_back({Cat(parts[i - 1], ".", parts[i]), "layer"});
     }
   }

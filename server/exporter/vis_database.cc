@@ -11,7 +11,7 @@ namespace msprobe::server {
 namespace {
 
 // On pages of 4 KiB much of the file would be empty.
-constexpr SqliteFile::Options kOptions = {.page_bytes = 16384, .wal = true};
+constexpr SqliteFile::Options kVisOptions = {.page_bytes = 16384, .wal = true};
 
 constexpr std::string_view kTables =
     "CREATE TABLE nodes (id TEXT NOT NULL, node_order INTEGER NOT NULL, node_name TEXT NOT NULL, "
@@ -61,7 +61,7 @@ constexpr std::string_view kSetPartners = "UPDATE nodes SET matched_distributed 
 // What the queries of the plugins look for. mindstudio-probe has two more: its index5 serves none of them, and the full
 // index6 and index7 hold all nodes where queries ask for the few that were matched by hand, or communicate.
 // Sorting at the end takes half the time of a place for each node as it comes.
-constexpr const char* kIndexes =
+constexpr const char* kVisIndexes =
     "CREATE UNIQUE INDEX node_id ON nodes (id);"
     "CREATE INDEX index1 ON nodes (step, rank, data_source, up_node, node_order);"
     "CREATE INDEX index2 ON nodes (step, rank, data_source, node_name);"
@@ -107,7 +107,7 @@ void AppendJsonText(std::string_view text, std::string& out) {
 }
 
 absl::StatusOr<std::unique_ptr<VisDatabase>> VisDatabase::Create(std::string path) {
-  auto file = SqliteFile::Create(std::move(path), kOptions, Schema().c_str());
+  auto file = SqliteFile::Create(std::move(path), kVisOptions, Schema().c_str());
   if (!file.ok()) return file.status();
   return std::unique_ptr<VisDatabase>(new VisDatabase(*std::move(file)));
 }
@@ -184,7 +184,7 @@ absl::Status VisDatabase::Finish(const VisConfig& config) {
   absl::Status status = file_->Run(
       kAddConfig, {config.compare ? "compare" : "build", config.task, TextOrNull(config.tool_tip), config.micro_steps,
                    config.overflow, config.node_colours, ListOf(config.ranks), ListOf(config.steps)});
-  return status.ok() ? file_->Finish(kIndexes) : status;
+  return status.ok() ? file_->Finish(kVisIndexes) : status;
 }
 
 }  // namespace msprobe::server

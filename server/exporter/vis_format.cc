@@ -7,7 +7,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr std::string_view kFile = "graph.vis.db";
+constexpr std::string_view kVisFile = "graph.vis.db";
 
 class VisFormat : public StepsExport {
  public:
@@ -24,7 +24,7 @@ class VisFormat : public StepsExport {
 
   absl::Status Finish() override {
     absl::Status status = file_->Finish();
-    return status.ok() ? CopyFile(Cat(spool_.path(), "/", kFile), kFile, sink_) : status;
+    return status.ok() ? CopyFile(Cat(spool_.path(), "/", kVisFile), kVisFile, sink_) : status;
   }
 
  private:
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<StepsExport>> BeginVis(const ExportOptions& optio
   if (absl::Status status = RefuseDumpOptions(options, "vis"); !status.ok()) return status;
   auto spool = SpoolDirectory::Make(options.spool_directory, "graph");
   if (!spool.ok()) return spool.status();
-  auto file = VisExport::Begin(Cat(spool->path(), "/", kFile), options.graph);
+  auto file = VisExport::Begin(Cat(spool->path(), "/", kVisFile), options.graph);
   if (!file.ok()) return file.status();
   return std::make_unique<VisFormat>(options, sink, *std::move(spool), *std::move(file));
 }

@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxWarnings = 20;
+constexpr size_t kMaxNamed = 20;
 
 constexpr uint32_t kMaxStep = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kMaxRank = std::numeric_limits<int32_t>::max();  // RankFits
@@ -66,7 +66,7 @@ absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint
     const bool known = tensor || file == "dump.json" || file == "stack.json" || file == "construct.json" ||
                        file == "debug.json" || file == "INCOMPLETE";
     if (!known) {
-      if (file != "dump_error_info.log" && ++left_out <= kMaxWarnings) {
+      if (file != "dump_error_info.log" && ++left_out <= kMaxNamed) {
         warnings.push_back(Cat(path, ": left out, a dump has no such file"));
       }
       continue;
@@ -99,7 +99,7 @@ absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint
                               : files.construct) = path;
     }
   }
-  if (left_out > kMaxWarnings) warnings.push_back(Cat(left_out - kMaxWarnings, " more files were left out"));
+  if (left_out > kMaxNamed) warnings.push_back(Cat(left_out - kMaxNamed, " more files were left out"));
   for (const auto& [rank, steps] : layout) {
     for (const auto& [step, files] : steps) {
       if (files.dump.empty() && files.debug.empty()) {

@@ -18,8 +18,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kLayoutRows = 60'000;  // about 20 MiB
-
 // Null: the set has none of this name.
 const v1::Rule* FindRule(const v1::RuleSet& rules, const std::string& name) {
   const auto found = std::find_if(rules.rules().begin(), rules.rules().end(),
@@ -36,7 +34,7 @@ RuleWatch::RuleWatch(const MonitorParts& parts)
       metrics_(parts.metrics),
       rules_(parts.rules),
       notices_(Notices::Make(parts.store, parts.metrics, parts.notices)),
-      layouts_(kLayoutRows),
+      layouts_(TableLayouts::kWatchedRows),
       workers_(1),
       captures_(parts.ask == nullptr ? nullptr : std::make_unique<DeeperCaptures>(parts.store, parts.ask)) {}
 

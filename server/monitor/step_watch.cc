@@ -16,8 +16,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kLayoutRows = 60'000;  // about 20 MiB
-
 std::string OriginName(Origin origin) {
   switch (origin) {
     case Origin::kComputation:
@@ -37,7 +35,11 @@ std::unique_ptr<StepMonitor> MakeStepWatch(const MonitorParts& parts) {
 }
 
 StepWatch::StepWatch(Store* store, Metrics* metrics, std::vector<WatchedTensor> watched)
-    : store_(store), metrics_(metrics), watched_(std::move(watched)), layouts_(kLayoutRows), workers_(1) {}
+    : store_(store),
+      metrics_(metrics),
+      watched_(std::move(watched)),
+      layouts_(TableLayouts::kWatchedRows),
+      workers_(1) {}
 
 void StepWatch::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State) {
   if (waiting_.fetch_add(1) >= kMaxWaiting) {

@@ -101,7 +101,7 @@ Accuracy AccuracyOf(const v1::Accuracy& message) {
   return accuracy;
 }
 
-void Fill(const Verdict& verdict, const Policy& policy, v1::Verdict& out) {
+void Fill(const Judgement& verdict, const Policy& policy, v1::Verdict& out) {
   out.set_outcome(static_cast<v1::Verdict::Outcome>(static_cast<int>(verdict.outcome) + 1));
   out.set_policy(std::string(policy.name));
   out.set_rule(std::string(verdict.rule));

@@ -11,4 +11,10 @@ namespace msprobe::server {
 grpc::Status AnswerQuery(const QueryContext& base, grpc::ServerContext* call,
                          absl::FunctionRef<absl::Status(const QueryContext&)> work);
 
+// What writes to a caller.
+template <typename Message>
+Send<Message> SendTo(grpc::ServerWriter<Message>* writer) {
+  return [writer](const Message& message) { return writer->Write(message); };
+}
+
 }  // namespace msprobe::server

@@ -19,12 +19,6 @@
 namespace msprobe::server {
 namespace {
 
-absl::StatusOr<OpenedSource> OpenRun(const std::string& run, const AnalysisContext& context) {
-  v1::Source source;
-  source.set_run(run);
-  return OpenedSource::Open(source, context);
-}
-
 absl::StatusOr<SignLimits> LimitsOf(const v1::CompareSignsRequest& request) {
   SignLimits limits;
   if (request.has_least()) limits.least = request.least();
@@ -47,9 +41,9 @@ absl::Status CompareSigns(const AnalysisContext& context, const v1::CompareSigns
                           const std::function<bool()>& cancelled, const Send<v1::CompareSignsResponse>& send) {
   auto limits = LimitsOf(request);
   if (!limits.ok()) return limits.status();
-  auto target = OpenRun(request.run(), context);
+  auto target = OpenedSource::OpenRun(request.run(), context);
   if (!target.ok()) return target.status();
-  auto golden = OpenRun(request.golden(), context);
+  auto golden = OpenedSource::OpenRun(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<UnpairedPlace> unpaired;
   auto pairs = PairPlaces(*target, *golden, ScopeOf(request.scope()), unpaired);

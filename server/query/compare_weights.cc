@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -19,7 +17,7 @@
 namespace msprobe::server {
 namespace {
 
-using Message = v1::WeightDifference;
+using WeightMessage = v1::WeightDifference;
 
 // How far back a stale tensor is looked for, in steps that have weights.
 constexpr size_t kEarlierVersions = 16;
@@ -139,20 +137,13 @@ std::map<std::string, std::string> RecordedNames(const Checkpoint& paired, const
 }
 
 void FillSide(const std::string& name, const DigestedWeight& weight, v1::DType compared_as,
-              const std::set<size_t>& ranks, const std::vector<v1::Rank>& all, Message::Side& out) {
+              const std::set<size_t>& ranks, const std::vector<v1::Rank>& all, WeightMessage::Side& out) {
   out.set_name(name);
   out.set_dtype(weight.dtype);
   out.mutable_shape()->Add(weight.shape.begin(), weight.shape.end());
   const auto digest = weight.digests.find(compared_as);
   out.set_digest(WholeDigest(digest == weight.digests.end() ? weight.own() : digest->second));
   for (const size_t rank : ranks) *out.add_ranks() = all[rank];
-}
-
-bool Asked(const std::string& glob, const CheckpointPair& pair) {
-  const auto matches = [&](const std::string& name) {
-    return !name.empty() && fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-  };
-  return glob.empty() || matches(pair.target) || matches(pair.golden);
 }
 
 // One comparison, in the order of its answers.
@@ -179,7 +170,7 @@ class CompareWeightsCall {
     pairs_ = PairCheckpoints(target_tensors, golden_files_, renames);
     target_recorded_ = RecordedNames(target_tensors, target_names);
     if (golden_live_) golden_recorded_ = RecordedNames(golden_files_, golden_names);
-    std::erase_if(pairs_, [&](const CheckpointPair& pair) { return !Asked(request_.name_glob(), pair); });
+    std::erase_if(pairs_, [&](const CheckpointPair& pair) { return !IsNamed(pair, request_.name_glob()); });
     if (pairs_.empty() && !request_.name_glob().empty()) {
       return absl::NotFoundError(Cat("no tensor of either side is called ", request_.name_glob()));
     }
@@ -384,10 +375,10 @@ class CompareWeightsCall {
   // False: the peer is gone.
   bool Say(const CheckpointPair& pair, const HeldWeight* held, const WeightDifference& found) {
     v1::CompareWeightsResponse response;
-    Message& message = *response.mutable_difference();
-    message.set_kind(held == nullptr       ? Message::MISSING
-                     : pair.golden.empty() ? Message::EXTRA
-                                           : static_cast<Message::Kind>(found.kind));
+    WeightMessage& message = *response.mutable_difference();
+    message.set_kind(held == nullptr       ? WeightMessage::MISSING
+                     : pair.golden.empty() ? WeightMessage::EXTRA
+                                           : static_cast<WeightMessage::Kind>(found.kind));
     if (held != nullptr) {
       FillSide(pair.target, held->weight, found.compared_as, held->ranks, target_.ranks, *message.mutable_target());
     }

@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +12,9 @@
 namespace msprobe::server {
 namespace {
 
-using Message = v1::CheckpointDifference;
+using DifferenceMessage = v1::CheckpointDifference;
 
-void FillSide(const std::string& name, const LogicalTensor& tensor, uint64_t hash, Message::Side& out) {
+void FillSide(const std::string& name, const LogicalTensor& tensor, uint64_t hash, DifferenceMessage::Side& out) {
   out.set_name(name);
   out.set_dtype(tensor.dtype);
   out.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
@@ -24,8 +22,8 @@ void FillSide(const std::string& name, const LogicalTensor& tensor, uint64_t has
   out.set_hash(hash);
 }
 
-void Fill(const TensorDifference& found, const Policy& policy, Message& out) {
-  out.set_kind(static_cast<Message::Kind>(found.kind));
+void Fill(const TensorDifference& found, const Policy& policy, DifferenceMessage& out) {
+  out.set_kind(static_cast<DifferenceMessage::Kind>(found.kind));
   out.set_different(found.different);
   out.set_l2(found.l2);
   out.set_cosine(found.cosine);
@@ -34,19 +32,13 @@ void Fill(const TensorDifference& found, const Policy& policy, Message& out) {
   if (found.verdict) Fill(*found.verdict, policy, *out.mutable_verdict());
 }
 
-bool Asked(const std::string& glob, const CheckpointPair& pair) {
-  const auto matches = [&](const std::string& name) {
-    return !name.empty() && fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-  };
-  return glob.empty() || matches(pair.target) || matches(pair.golden);
-}
-
-absl::StatusOr<Message> DiffPair(const CheckpointPair& pair, const Checkpoint& target, const Checkpoint& golden,
-                                 const Policy& policy, const std::function<bool()>& cancelled) {
+absl::StatusOr<DifferenceMessage> DiffPair(const CheckpointPair& pair, const Checkpoint& target,
+                                           const Checkpoint& golden, const Policy& policy,
+                                           const std::function<bool()>& cancelled) {
   const auto found_target = target.tensors.find(pair.target), found_golden = golden.tensors.find(pair.golden);
   const LogicalTensor* const ours = found_target == target.tensors.end() ? nullptr : &found_target->second;
   const LogicalTensor* const theirs = found_golden == golden.tensors.end() ? nullptr : &found_golden->second;
-  Message message;
+  DifferenceMessage message;
   message.set_note(pair.note);
   message.set_elements((ours != nullptr ? ours : theirs)->elements());
   TensorDifference found;
@@ -56,7 +48,7 @@ absl::StatusOr<Message> DiffPair(const CheckpointPair& pair, const Checkpoint& t
     found = *differed;
     Fill(found, policy, message);
   } else {
-    message.set_kind(theirs == nullptr ? Message::ONLY_TARGET : Message::ONLY_GOLDEN);
+    message.set_kind(theirs == nullptr ? DifferenceMessage::ONLY_TARGET : DifferenceMessage::ONLY_GOLDEN);
   }
   if (ours != nullptr) FillSide(pair.target, *ours, found.target_hash, *message.mutable_target());
   if (theirs != nullptr) FillSide(pair.golden, *theirs, found.golden_hash, *message.mutable_golden());
@@ -88,7 +80,7 @@ absl::Status DiffCheckpoints(const AnalysisContext& context, const v1::DiffCheck
   Renames renames;
   for (const auto& rename : request.renames()) renames.emplace_back(rename.from(), rename.to());
   std::vector<CheckpointPair> pairs = PairCheckpoints(*target, *golden, renames);
-  std::erase_if(pairs, [&](const CheckpointPair& pair) { return !Asked(request.name_glob(), pair); });
+  std::erase_if(pairs, [&](const CheckpointPair& pair) { return !IsNamed(pair, request.name_glob()); });
   if (pairs.empty() && !request.name_glob().empty()) {
     return absl::NotFoundError(Cat("no tensor of either side is called ", request.name_glob()));
   }
@@ -100,7 +92,7 @@ absl::Status DiffCheckpoints(const AnalysisContext& context, const v1::DiffCheck
   }
 
   const auto diff = [&](size_t index) { return DiffPair(pairs[index], *target, *golden, **policy, cancelled); };
-  const auto take = [&](size_t index, Message message) -> absl::StatusOr<bool> {
+  const auto take = [&](size_t index, DifferenceMessage message) -> absl::StatusOr<bool> {
     *response.mutable_difference() = std::move(message);
     if (!send(response)) return PeerGone();
     response.mutable_progress()->set_tensors_done(index + 1);
@@ -108,7 +100,7 @@ absl::Status DiffCheckpoints(const AnalysisContext& context, const v1::DiffCheck
     if (!send(response)) return PeerGone();
     return true;
   };
-  return InOrder<Message>::Run(pairs.size(), context.threads, diff, take);
+  return InOrder<DifferenceMessage>::Run(pairs.size(), context.threads, diff, take);
 }
 
 }  // namespace msprobe::server

@@ -28,10 +28,10 @@ std::string_view FormatName(v1::GraphFormat format) {
 }
 
 // Files as the parts of an answer.
-class ResponseSink : public FileSink {
+class GraphFileSink : public FileSink {
  public:
   // named: each file begins with its name.
-  ResponseSink(const Send<v1::GraphResponse>& send, bool named) : send_(send), named_(named) {}
+  GraphFileSink(const Send<v1::GraphResponse>& send, bool named) : send_(send), named_(named) {}
 
   absl::Status Begin(std::string_view path) override {
     if (!named_) return absl::OkStatus();
@@ -77,7 +77,7 @@ class GraphFile {
     if (!begin.ok()) return begin.status();
     auto options = Options();
     if (!options.ok()) return options.status();
-    ResponseSink files(send_, request_.format() != v1::GRAPH_FORMAT_VIS);
+    GraphFileSink files(send_, request_.format() != v1::GRAPH_FORMAT_VIS);
     auto format = (*begin)(*options, files);
     if (!format.ok()) return format.status();
     absl::Status status = merges() ? AddMerged(**format) : AddEach(**format);

@@ -5,14 +5,12 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/query/look_again.h"
 #include "server/query/query_context.h"
 #include "server/store/alarms.h"
 
 namespace msprobe::server {
 namespace {
-
-// How often a run that goes on is looked at.
-constexpr absl::Duration kLook = absl::Milliseconds(250);
 
 // Those of all shards, in the order in which they were raised.
 absl::StatusOr<std::vector<v1::Alarm>> AlarmsNow(const QueryContext& context, const RunView& view) {
@@ -62,7 +60,7 @@ absl::Status ListAlarms(const QueryContext& context, const v1::ListAlarmsRequest
     if (!open.ok()) return open.status();
     last = !request.follow() || !*open;
     // What the last steps raise comes a moment after their session has ended.
-    if (last && request.follow()) absl::SleepFor(kLook);
+    if (last && request.follow()) absl::SleepFor(kLookAgain);
     auto alarms = AlarmsNow(context, *view);
     if (!alarms.ok()) return alarms.status();
     for (const v1::Alarm& alarm : *alarms) {
@@ -72,10 +70,7 @@ absl::Status ListAlarms(const QueryContext& context, const v1::ListAlarmsRequest
         if (!send(alarm)) return PeerGone();
       }
     }
-    for (absl::Duration waited; !last && waited < kLook; waited += kLook / 5) {
-      if (cancelled()) return PeerGone();
-      absl::SleepFor(kLook / 5);
-    }
+    if (!last && !WaitToLookAgain(cancelled)) return PeerGone();
   }
   return absl::OkStatus();
 }

@@ -9,26 +9,19 @@
 #include "server/store/alarms.h"
 
 namespace msprobe::server {
-namespace {
-
-template <typename Message>
-Send<Message> To(grpc::ServerWriter<Message>* writer) {
-  return [writer](const Message& message) { return writer->Write(message); };
-}
-
-}  // namespace
 
 grpc::Status MonitorService::ReadSeries(grpc::ServerContext* call, const v1::ReadSeriesRequest* request,
                                         grpc::ServerWriter<v1::Series>* writer) {
-  return AnswerQuery(context_, call,
-                     [&](const QueryContext& context) { return server::ReadSeries(context, *request, To(writer)); });
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
+    return server::ReadSeries(context, *request, SendTo(writer));
+  });
 }
 
 grpc::Status MonitorService::ListAlarms(grpc::ServerContext* call, const v1::ListAlarmsRequest* request,
                                         grpc::ServerWriter<v1::Alarm>* writer) {
   return AnswerQuery(context_, call, [&](const QueryContext& context) {
     return server::ListAlarms(
-        context, *request, [call] { return call->IsCancelled(); }, To(writer));
+        context, *request, [call] { return call->IsCancelled(); }, SendTo(writer));
   });
 }
 

@@ -134,6 +134,12 @@ absl::StatusOr<OpenedSource> OpenedSource::Open(const v1::Source& source, const 
   return opened;
 }
 
+absl::StatusOr<OpenedSource> OpenedSource::OpenRun(const std::string& name, const AnalysisContext& context) {
+  v1::Source source;
+  source.set_run(name);
+  return Open(source, context);
+}
+
 absl::StatusOr<std::unique_ptr<TableSource>> OpenedSource::Read(const Place& place, const DumpReading& reading) const {
   if (const auto found = steps_.find(place); found != steps_.end()) {
     auto blocks = view_->Blocks(*found->second);

@@ -26,6 +26,7 @@ class OpenedSource final : public StepTables {
  public:
   // NotFound names the run or the directory.
   static absl::StatusOr<OpenedSource> Open(const v1::Source& source, const AnalysisContext& context);
+  static absl::StatusOr<OpenedSource> OpenRun(const std::string& name, const AnalysisContext& context);
 
   const std::string& name() const override { return name_; }
   const std::vector<Place>& places() const override { return places_; }

@@ -16,6 +16,7 @@
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
+#include "server/query/look_again.h"
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
@@ -42,9 +43,6 @@ v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const
   }
   return message;
 }
-
-// How often a run that goes on is looked at.
-constexpr absl::Duration kLook = absl::Milliseconds(250);
 
 class Search {
  public:
@@ -81,10 +79,7 @@ class Search {
       if (!open.ok()) return open.status();
       last = !*open;
       if (absl::Status status = LookAtNew(last); !status.ok()) return status;
-      for (absl::Duration waited; !last && waited < kLook; waited += kLook / 5) {
-        if (cancelled_()) return PeerGone();
-        absl::SleepFor(kLook / 5);
-      }
+      if (!last && !WaitToLookAgain(cancelled_)) return PeerGone();
     }
     return absl::OkStatus();
   }

@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kPointsAMessage = 100'000;
+constexpr size_t kPointsOfASeries = 100'000;
 constexpr uint32_t kLeastPoints = 3;
 
 // Of each of max_points / 3 stretches of equal length: the first point that is not finite, the smallest and the
@@ -68,10 +68,10 @@ absl::Status ReadSeries(const QueryContext& context, const v1::ReadSeriesRequest
       continue;
     }
     const std::vector<SeriesPoint> points = Thinned(whole, request.max_points());
-    for (size_t at = 0; at < points.size(); at += kPointsAMessage) {
+    for (size_t at = 0; at < points.size(); at += kPointsOfASeries) {
       message.clear_step();
       message.clear_value();
-      for (size_t i = at; i < std::min(points.size(), at + kPointsAMessage); ++i) {
+      for (size_t i = at; i < std::min(points.size(), at + kPointsOfASeries); ++i) {
         message.add_step(points[i].step);
         message.add_value(points[i].value);
       }

@@ -9,6 +9,7 @@
 #include "server/format/cat.h"
 #include "server/ingest/stream/ingest_service.h"
 #include "server/monitor/rules/rule_kinds.h"
+#include "server/query/answer_query.h"
 #include "server/shards/run_parts.h"
 #include "server/shards/series_parts.h"
 #include "server/shards/shown_steps.h"
@@ -115,11 +116,6 @@ absl::Status ReadStepHere(const QueryContext& context, const shards::ReadStepReq
   return StepSender(**source, send).Run();
 }
 
-template <typename Message>
-Send<Message> To(grpc::ServerWriter<Message>* writer) {
-  return [writer](const Message& message) { return writer->Write(message); };
-}
-
 }  // namespace
 
 grpc::Status ShardService::FindRun(grpc::ServerContext*, const shards::FindRunRequest* request,
@@ -157,13 +153,13 @@ grpc::Status ShardService::ListRuns(grpc::ServerContext*, const shards::ListRuns
 grpc::Status ShardService::ReadRun(grpc::ServerContext*, const shards::ReadRunRequest* request,
                                    grpc::ServerWriter<shards::RunPart>* writer) {
   Activity::Scope busy(context_.activity);
-  return ToGrpc(ReadRunHere(context_, request->run(), To(writer)));
+  return ToGrpc(ReadRunHere(context_, request->run(), SendTo(writer)));
 }
 
 grpc::Status ShardService::ReadStep(grpc::ServerContext*, const shards::ReadStepRequest* request,
                                     grpc::ServerWriter<shards::StepPart>* writer) {
   Activity::Scope busy(context_.activity);
-  return ToGrpc(ReadStepHere(context_, *request, To(writer)));
+  return ToGrpc(ReadStepHere(context_, *request, SendTo(writer)));
 }
 
 grpc::Status ShardService::ReadPayload(grpc::ServerContext*, const shards::ReadPayloadRequest* request,

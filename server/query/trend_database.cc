@@ -16,9 +16,9 @@ namespace msprobe::server {
 namespace {
 
 // The parts of the one file of an answer.
-class ResponseSink : public FileSink {
+class TrendFileSink : public FileSink {
  public:
-  explicit ResponseSink(const Send<v1::TrendDatabaseResponse>& send) : send_(send) {}
+  explicit TrendFileSink(const Send<v1::TrendDatabaseResponse>& send) : send_(send) {}
 
   absl::Status Begin(std::string_view) override { return absl::OkStatus(); }
   absl::Status Write(std::string_view content) override {
@@ -105,7 +105,7 @@ class TrendFile {
   const std::function<bool()>& cancelled_;
   const Send<v1::TrendDatabaseResponse>& send_;
   const PlaceScope scope_;
-  ResponseSink sink_{send_};
+  TrendFileSink sink_{send_};
   ExportOptions options_;
   bool gone_ = false;
 };

@@ -12,8 +12,8 @@
 namespace msprobe::server {
 namespace {
 
-constexpr absl::string_view kHead = "Parameter.";
-constexpr absl::string_view kTail = ".parameters_grad.0";
+constexpr absl::string_view kGradientHead = "Parameter.";
+constexpr absl::string_view kGradientTail = ".parameters_grad.0";
 
 // The tensor under a key of a record's fields; nothing: there is none.
 std::optional<v1::TensorLeaf> LeafOf(const v1::Record& record, std::string_view key) {
@@ -43,8 +43,8 @@ absl::StatusOr<std::vector<GradientRecord>> GradientsIn(RecordSource& step) {
   if (step.settings().task() != kGradProbe) return gradients;
   const absl::Status status = step.ForEachRecord([&](const v1::Record& record, uint64_t) {
     absl::string_view name = record.full_name();
-    if (record.kind() != v1::RECORD_PARAMETERS_GRAD || !absl::ConsumePrefix(&name, kHead) ||
-        !absl::ConsumeSuffix(&name, kTail)) {
+    if (record.kind() != v1::RECORD_PARAMETERS_GRAD || !absl::ConsumePrefix(&name, kGradientHead) ||
+        !absl::ConsumeSuffix(&name, kGradientTail)) {
       return absl::OkStatus();
     }
     std::optional<v1::TensorLeaf> gradient = LeafOf(record, "grad");

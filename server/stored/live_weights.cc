@@ -12,8 +12,8 @@
 namespace msprobe::server {
 namespace {
 
-constexpr std::string_view kHead = "weights.";
-constexpr std::string_view kTail = ".debug";
+constexpr std::string_view kWeightsHead = "weights.";
+constexpr std::string_view kWeightsTail = ".debug";
 constexpr size_t kMaxDimensions = 64;
 
 const v1::Value* Find(const v1::Value& dict, std::string_view key) {
@@ -112,12 +112,12 @@ absl::StatusOr<std::map<std::string, RecordedWeight>> WeightsIn(RecordSource& st
   std::map<std::string, RecordedWeight> weights;
   std::map<std::string, uint64_t> counts;
   const absl::Status status = step.ForEachRecordNamed(
-      [](const std::string& full_name, uint32_t) { return full_name.starts_with(kHead); },
+      [](const std::string& full_name, uint32_t) { return full_name.starts_with(kWeightsHead); },
       [&](const v1::Record& record, uint64_t) {
         std::string_view name = record.full_name();
-        if (record.kind() != v1::RECORD_DEBUG || !name.ends_with(kTail)) return absl::OkStatus();
-        name.remove_prefix(kHead.size());
-        name.remove_suffix(kTail.size());
+        if (record.kind() != v1::RECORD_DEBUG || !name.ends_with(kWeightsTail)) return absl::OkStatus();
+        name.remove_prefix(kWeightsHead.size());
+        name.remove_suffix(kWeightsTail.size());
         const size_t dot = name.rfind('.');
         std::optional<RecordedWeight> weight = WeightOf(record);
         if (dot == std::string_view::npos || !weight) return absl::OkStatus();

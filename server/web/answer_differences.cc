@@ -14,8 +14,8 @@ namespace msprobe::server {
 namespace {
 
 constexpr uint32_t kDefaultRows = 200;
-constexpr uint32_t kMaxRows = 2000;
-constexpr uint32_t kMaxModules = 4000;
+constexpr uint32_t kMaxDifferences = 2000;
+constexpr uint32_t kMaxDifferingModules = 4000;
 
 using Compared = v1::ComparedTensor;
 
@@ -88,14 +88,14 @@ absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query,
   auto run = query.Required("run");
   auto golden = query.Required("golden");
   auto limit = query.Number("limit", kDefaultRows);
-  auto most_modules = query.Number("modules", kMaxModules);
+  auto most_modules = query.Number("modules", kMaxDifferingModules);
   for (const absl::Status& status : {run.status(), golden.status(), limit.status(), most_modules.status()}) {
     if (!status.ok()) return status;
   }
   v1::CompareRequest request;
   request.mutable_target()->set_run(*run);
   request.mutable_golden()->set_run(*golden);
-  request.set_limit(std::clamp(*limit, 1u, kMaxRows));
+  request.set_limit(std::clamp(*limit, 1u, kMaxDifferences));
   WorstRows worst(request.limit());
   std::map<std::string, ModuleTally> modules;
   v1::VerdictTally total;
@@ -108,7 +108,7 @@ absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query,
     for (const v1::RollUp& up : response.roll_ups().roll_ups()) {
       if (up.level() == v1::RollUp::RUN) total = up.tally();
       if (up.level() != v1::RollUp::MODULE) continue;
-      if (modules.size() == kMaxModules && !modules.contains(up.name())) continue;
+      if (modules.size() == kMaxDifferingModules && !modules.contains(up.name())) continue;
       ModuleTally& module = modules[up.name()];
       module.rows += up.tally().rows();
       module.differences += DifferencesOf(up.tally());

@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr uint32_t kMaxRows = 1000;
+constexpr uint32_t kMaxHeatRows = 1000;
 
 static_assert(std::endian::native == std::endian::little, "columns go to the browser as little-endian bytes");
 
@@ -59,7 +59,7 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
     *out = *number;
   }
   request.max_columns = std::clamp(columns, 1u, kMaxColumns);
-  request.max_rows = std::clamp(rows, 1u, kMaxRows);
+  request.max_rows = std::clamp(rows, 1u, kMaxHeatRows);
   return request;
 }
 

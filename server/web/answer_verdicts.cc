@@ -11,6 +11,7 @@
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/jobs/job_queue.h"
+#include "server/web/shell_word.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -70,14 +71,6 @@ bool Matches(std::string_view wanted, std::string_view verdict) {
 }
 
 // A word of a command line.
-std::string Quoted(std::string_view word) {
-  constexpr std::string_view kSafe = "@%+=:,./-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  if (!word.empty() && word.find_first_not_of(kSafe) == std::string_view::npos) return std::string(word);
-  std::string quoted = "'";
-  for (const char letter : word) quoted += letter == '\'' ? "'\"'\"'" : std::string(1, letter);
-  return quoted + "'";
-}
-
 // A call that has no rows of its own: it crashed, or its worker could not check it.
 void WriteWithoutRows(JsonWriter& json, const v1::ItemResult& result, const CallPlace& place, const v1::Job& job) {
   rapidjson::Document options;
@@ -91,9 +84,9 @@ void WriteWithoutRows(JsonWriter& json, const v1::ItemResult& result, const Call
   if (forward.ends_with(kBackward)) forward.replace(forward.size() - kBackward.size(), kBackward.size(), ".forward");
   std::string repeat;
   if (!place.step.empty()) {
-    repeat = Cat("msprobe-client check ", Quoted(option("shown").empty() ? job.run() : option("shown")), " --step ",
-                 Quoted(place.step), " --rank ", Quoted(place.rank), " --name ", Quoted(forward));
-    if (!option("device").empty()) repeat += Cat(" --device ", Quoted(option("device")));
+    repeat = Cat("msprobe-client check ", ShellWord(option("shown").empty() ? job.run() : option("shown")), " --step ",
+                 ShellWord(place.step), " --rank ", ShellWord(place.rank), " --name ", ShellWord(forward));
+    if (!option("device").empty()) repeat += Cat(" --device ", ShellWord(option("device")));
   }
   json.StartObject();
   WriteTexts(json, {{"item", result.name()},

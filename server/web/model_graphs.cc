@@ -37,12 +37,6 @@ std::string_view BlameName(Blame blame) {
   return "";
 }
 
-absl::StatusOr<OpenedSource> OpenRun(const AnalysisContext& context, const std::string& run) {
-  v1::Source source;
-  source.set_run(run);
-  return OpenedSource::Open(source, context);
-}
-
 absl::Status NoCalls(const std::string& run, uint32_t step) {
   return absl::InvalidArgumentError(Cat("run \"", run, "\", step ", step,
                                         " has no modules: a graph needs to know which module called what; capture with "
@@ -53,11 +47,11 @@ absl::Status NoCalls(const std::string& run, uint32_t step) {
 class Found {
  public:
   static absl::StatusOr<Found> Open(const AnalysisContext& context, const ModelGraphs::Question& question) {
-    auto target = OpenRun(context, question.run);
+    auto target = OpenedSource::OpenRun(question.run, context);
     if (!target.ok()) return target.status();
     Found found(*std::move(target));
     if (!question.golden.empty()) {
-      auto golden = OpenRun(context, question.golden);
+      auto golden = OpenedSource::OpenRun(question.golden, context);
       if (!golden.ok()) return golden.status();
       found.golden_.emplace(*std::move(golden));
     }

@@ -17,6 +17,7 @@
 #include "server/web/model_graphs.h"
 #include "server/web/recorded_answers.h"
 #include "server/web/script_bundle.h"
+#include "server/web/shell_word.h"
 
 namespace msprobe::server {
 namespace {
@@ -38,14 +39,6 @@ constexpr const char* kEverywhere = "4000000000";  // a window around any pictur
 std::string RankWord(const std::string& rank) { return rank.starts_with("rank") ? rank.substr(4) : rank; }
 
 // In a shell.
-std::string Quoted(std::string_view word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_-./:+,@%").find(c) != std::string_view::npos;
-  });
-  return plain ? std::string(word) : Cat("'", absl::StrReplaceAll(AbslView(word), {{"'", "'\\''"}}), "'");
-}
-
 // A record that the report shows.
 struct Shown {
   std::string rank, op, tensor;
@@ -344,7 +337,7 @@ class Report {
   void Lack(std::string_view what, const std::vector<std::string>& words) {
     std::string command = "msprobe-client";
     for (const std::string& word : words) {
-      if (!word.empty()) command += Cat(" ", Quoted(word));
+      if (!word.empty()) command += Cat(" ", ShellWord(word));
     }
     answers_.Lack(what, command);
   }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestSocketPath = 107;  // sockaddr_un::sun_path without its end
 
-absl::Status Refusal(std::string_view address, std::string_view why) {
+absl::Status AddressRefusal(std::string_view address, std::string_view why) {
   return absl::InvalidArgumentError(Cat("server is invalid: \"", address, "\" ", why,
                                         "; it should be \"host:port\", \"[IPv6 address]:port\" or "
                                         "\"unix:/absolute/path\", or several of them with commas between"));
@@ -49,21 +49,21 @@ absl::StatusOr<std::string> ParseServerAddress(std::string_view address) {
   std::string_view rest = address;
   if (rest.starts_with("unix:")) {
     rest.remove_prefix(5);
-    if (rest.empty() || rest.front() != '/') return Refusal(address, "has no absolute path");
-    if (rest.size() > kLongestSocketPath) return Refusal(address, "has a path of more than 107 bytes");
+    if (rest.empty() || rest.front() != '/') return AddressRefusal(address, "has no absolute path");
+    if (rest.size() > kLongestSocketPath) return AddressRefusal(address, "has a path of more than 107 bytes");
     return std::string(address);
   }
   const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return Refusal(address, "has no port");
+  if (colon == std::string_view::npos) return AddressRefusal(address, "has no port");
   const std::string_view port = rest.substr(colon + 1);
   std::string_view host = rest.substr(0, colon);
-  if (!IsPort(port)) return Refusal(address, "has no port from 1 to 65535");
+  if (!IsPort(port)) return AddressRefusal(address, "has no port from 1 to 65535");
   if (host.starts_with('[')) {
     if (!host.ends_with(']') || !Ipv6(host.substr(1, host.size() - 2)).has_value()) {
-      return Refusal(address, "has no IPv6 address in brackets");
+      return AddressRefusal(address, "has no IPv6 address in brackets");
     }
   } else if (!IsHost(host)) {
-    return Refusal(address, "has no host name");
+    return AddressRefusal(address, "has no host name");
   }
   return std::string(address);
 }

@@ -8,7 +8,6 @@ namespace msprobe::core {
 namespace {
 
 // If pages are larger (some aarch64 kernels), the rest of the last page belongs to the memory, too.
-constexpr size_t kPage = 4096;
 
 }  // namespace
 

@@ -19,6 +19,8 @@ class SharedFile;
 // Threads: one at a time.
 class MappedMemory {
  public:
+  static constexpr size_t kPage = 4096;
+
   MappedMemory() = default;
   // At least `size` bytes of private memory; empty: the kernel has none.
   static MappedMemory Allocate(size_t size);

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 constexpr char kMagic[8] = {'m', 's', 'p', 'r', 'o', 'b', 'e', '\n'};
 // Format 1 has no edges in the entries of the queue, formats 1 and 2 have stacks as text.
 constexpr uint32_t kFormat = 3;
-constexpr size_t kPage = 4096;
 constexpr size_t kTableBytes = size_t{64} << 10;
 constexpr size_t kLongestOrigin = size_t{4} << 20;
 constexpr size_t kMaxLosses = 16;
@@ -119,10 +118,10 @@ absl::StatusOr<std::shared_ptr<SessionMemory>> SessionMemory::Create(const std::
 }
 
 absl::Status SessionMemory::Begin(const SessionOrigin& origin) {
-  static_assert(sizeof(Header) <= kPage);
+  static_assert(sizeof(Header) <= MappedMemory::kPage);
   const std::string bytes = origin.SerializeAsString();
   spool_directory_ = origin.spool_directory();
-  header_piece_ = Allocate(kPage + kTableBytes, SharedFile::Use::kRecords);
+  header_piece_ = Allocate(MappedMemory::kPage + kTableBytes, SharedFile::Use::kRecords);
   origin_piece_ = Allocate(bytes.size(), SharedFile::Use::kRecords);
   if (header_piece_.empty() || origin_piece_.empty()) {
     const std::string directory = fs::path(path()).parent_path();
@@ -137,7 +136,7 @@ absl::Status SessionMemory::Begin(const SessionOrigin& origin) {
   head->origin_size = bytes.size();
   head->origin_crc = Crc(bytes);
   MutexLock lock(&mu_);
-  last_table_ = new (header_piece_.get() + kPage) Table();
+  last_table_ = new (header_piece_.get() + MappedMemory::kPage) Table();
   AddSlots(last_table_->lines());
   return absl::OkStatus();
 }
@@ -327,7 +326,7 @@ absl::Status SessionMemory::ReadLeft(Left* left) {
     std::error_code error;
     if (fs::read_symlink(link, error) == path()) link_ = link;
   }
-  header_piece_ = Claim(0, kPage + kTableBytes);
+  header_piece_ = Claim(0, MappedMemory::kPage + kTableBytes);
   if (header_piece_.empty()) return Damaged(path(), "it is too short");
   const Header& head = *header();
   if (head.slot_bytes != sizeof(Listing::Slot)) {
@@ -369,7 +368,7 @@ absl::Status SessionMemory::ReadTables(Left* left) {
   uint64_t batches_through = 0;
   {
     MutexLock lock(&mu_);
-    Table* table = reinterpret_cast<Table*>(header_piece_.get() + kPage);
+    Table* table = reinterpret_cast<Table*>(header_piece_.get() + MappedMemory::kPage);
     while (true) {
       last_table_ = table;
       for (Listing::Slot& slot : table->lines()) {
@@ -385,7 +384,7 @@ absl::Status SessionMemory::ReadTables(Left* left) {
       }
       const uint64_t next = table->next.load(std::memory_order_acquire);
       if (next == 0) break;
-      MappedMemory piece = next % kPage == 0 ? Claim(next, kTableBytes) : MappedMemory();
+      MappedMemory piece = next % MappedMemory::kPage == 0 ? Claim(next, kTableBytes) : MappedMemory();
       if (piece.empty()) return Damaged(path(), "its table");
       table = reinterpret_cast<Table*>(piece.get());
       tables_.push_back(std::move(piece));

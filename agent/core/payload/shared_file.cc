@@ -24,7 +24,6 @@ namespace msprobe::core {
 namespace {
 
 constexpr std::string_view kUnpublished = ".new";
-constexpr size_t kPage = 4096;
 constexpr uint64_t kSmallestMemoryForPayloads = uint64_t{1} << 30;
 constexpr uint64_t kFreeOnDisk = uint64_t{64} << 20;
 constexpr uint64_t kFreeOnDiskForPayloads = uint64_t{1} << 30;
@@ -258,7 +257,7 @@ void SharedFile::Free(std::byte* piece, size_t size) {
     if (left_) return;
   }
   // Only a part of the page was claimed; the rest may belong to other pieces that were left.
-  if (offset % kPage != 0 || size % kPage != 0) return;
+  if (offset % MappedMemory::kPage != 0 || size % MappedMemory::kPage != 0) return;
   fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(size));
   uint64_t length = size;

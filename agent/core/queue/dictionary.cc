@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/core/content_hash.h"
+#include "agent/core/queue/padded.h"
 #include "agent/core/str_cat.h"
 #include "agent/core/utf8.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -92,14 +93,12 @@ void CountSlots(const v1::Node& node, Dictionary::Slots* slots) {
   }
 }
 
-constexpr size_t kChunkBytes = size_t{64} << 10;
+constexpr size_t kDictionaryChunkBytes = size_t{64} << 10;
 // The most definitions that a restored dictionary may lack, because the session's memory had no room for them.
-constexpr size_t kMaxMissing = size_t{1} << 20;
+constexpr size_t kMaxMissingIds = size_t{1} << 20;
 
 // What a stack or a frame takes beside its content: its head and its places in tables, here and where stacks are taken.
 constexpr size_t kEntryBytes = 128;
-
-constexpr size_t Padded(size_t size) { return (size + 7) & ~size_t{7}; }
 
 }  // namespace
 
@@ -155,7 +154,7 @@ std::string_view Dictionary::Keep(Kind kind, uint32_t id, std::string_view conte
   const size_t size = sizeof(Head) + Padded(content.size());
   if (chunks_.empty() || chunks_.back().memory.size() - chunks_.back().size < size) {
     Chunk chunk;
-    chunk.memory = memory_->AllocateRecords(std::max(size, kChunkBytes));
+    chunk.memory = memory_->AllocateRecords(std::max(size, kDictionaryChunkBytes));
     if (chunk.memory.empty()) throw std::bad_alloc();
     chunk.listing = memory_->List(PieceKind::kDictionary, chunk.memory, {.number = chunks_.size()}, 0);
     chunks_.push_back(std::move(chunk));
@@ -192,7 +191,7 @@ void Dictionary::RestoreChunk(const Chunk& chunk) {
     left -= sizeof(head) + Padded(head.size);
     const size_t known =
         structures_.entries.size() + stacks_.entries.size() + parents_.entries.size() + frames_.entries.size();
-    if (head.id == 0 || head.id > known + kMaxMissing) return;
+    if (head.id == 0 || head.id > known + kMaxMissingIds) return;
     if (head.kind == Kind::kStructure) {
       v1::Structure structure;
       if (!structure.ParseFromArray(content.data(), static_cast<int>(content.size()))) continue;

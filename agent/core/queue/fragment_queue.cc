@@ -8,14 +8,15 @@
 #include <utility>
 
 #include "agent/core/payload/left_payload.h"
+#include "agent/core/queue/padded.h"
 
 namespace msprobe::core {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{256} << 10;
+constexpr size_t kQueueChunkBytes = size_t{256} << 10;
 constexpr size_t kSpareChunks = 4;
 
-struct Header {
+struct EntryHeader {
   uint64_t size;  // of the entry, this header included
   uint64_t ordinal;
   uint32_t is_marker;
@@ -49,10 +50,8 @@ struct PackedPayload {
   uint64_t is_named;
   PayloadDigest hash;
 };
-static_assert(std::is_trivially_copyable_v<PackedLeaf> && sizeof(Header) % 8 == 0 && sizeof(PackedLeaf) % 8 == 0 &&
+static_assert(std::is_trivially_copyable_v<PackedLeaf> && sizeof(EntryHeader) % 8 == 0 && sizeof(PackedLeaf) % 8 == 0 &&
               sizeof(PackedPayload) % 8 == 0);
-
-constexpr size_t Padded(size_t size) { return (size + 7) & ~size_t{7}; }
 
 struct Sizes {
   size_t dims = 0, string_bytes = 0, payloads = 0, total = 0;
@@ -65,7 +64,8 @@ Sizes Measure(const Fragment& fragment) {
     sizes.payloads += leaf.payload != nullptr;
   }
   for (std::string_view text : fragment.strings) sizes.string_bytes += text.size();
-  sizes.total = sizeof(Header) + fragment.leaves.size() * sizeof(PackedLeaf) + sizes.payloads * sizeof(PackedPayload) +
+  sizes.total = sizeof(EntryHeader) + fragment.leaves.size() * sizeof(PackedLeaf) +
+                sizes.payloads * sizeof(PackedPayload) +
                 8 * (sizes.dims + fragment.integers.size() + fragment.floats.size() + fragment.strings.size()) +
                 Padded(fragment.booleans.size()) + Padded(sizes.string_bytes);
   return sizes;
@@ -152,26 +152,26 @@ void Unpack(const PackedLeaf& packed, Leaf* leaf) {
 }
 
 void Encode(const Fragment& fragment, const Sizes& sizes, char* out, Chunk* chunk) {
-  const Header header{.size = sizes.total,
-                      .ordinal = fragment.ordinal,
-                      .is_marker = 0,
-                      .marker_size = 0,
-                      .step = fragment.step,
-                      .token = fragment.token,
-                      .structure = fragment.structure,
-                      .count = fragment.count,
-                      .flags = fragment.flags,
-                      .stack = fragment.stack,
-                      .parent = fragment.parent,
-                      .thread = fragment.thread,
-                      .leaves = static_cast<uint32_t>(fragment.leaves.size()),
-                      .dims = static_cast<uint32_t>(sizes.dims),
-                      .integers = static_cast<uint32_t>(fragment.integers.size()),
-                      .floats = static_cast<uint32_t>(fragment.floats.size()),
-                      .booleans = static_cast<uint32_t>(fragment.booleans.size()),
-                      .strings = static_cast<uint32_t>(fragment.strings.size()),
-                      .payloads = static_cast<uint32_t>(sizes.payloads),
-                      .digest = fragment.digest};
+  const EntryHeader header{.size = sizes.total,
+                           .ordinal = fragment.ordinal,
+                           .is_marker = 0,
+                           .marker_size = 0,
+                           .step = fragment.step,
+                           .token = fragment.token,
+                           .structure = fragment.structure,
+                           .count = fragment.count,
+                           .flags = fragment.flags,
+                           .stack = fragment.stack,
+                           .parent = fragment.parent,
+                           .thread = fragment.thread,
+                           .leaves = static_cast<uint32_t>(fragment.leaves.size()),
+                           .dims = static_cast<uint32_t>(sizes.dims),
+                           .integers = static_cast<uint32_t>(fragment.integers.size()),
+                           .floats = static_cast<uint32_t>(fragment.floats.size()),
+                           .booleans = static_cast<uint32_t>(fragment.booleans.size()),
+                           .strings = static_cast<uint32_t>(fragment.strings.size()),
+                           .payloads = static_cast<uint32_t>(sizes.payloads),
+                           .digest = fragment.digest};
   out = Put(out, &header, sizeof(header));
   for (const Leaf& leaf : fragment.leaves) {
     const PackedLeaf packed = Pack(leaf);
@@ -213,8 +213,8 @@ class LeftReading final : public PendingReading {
 };
 
 // The header of the entry at the start of `bytes`, which are not trusted. nullopt: there is no complete entry.
-std::optional<Header> WholeEntry(std::string_view bytes) {
-  Header header;
+std::optional<EntryHeader> WholeEntry(std::string_view bytes) {
+  EntryHeader header;
   if (bytes.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.size > bytes.size() || header.size % 8 != 0 || header.size < sizeof(header)) return std::nullopt;
@@ -255,11 +255,11 @@ char* FragmentQueue::Reserve(size_t size) {
       bell_->Ring();
     }
     open_ = Chunk();
-    if (!spare_.empty() && size <= kChunkBytes) {
+    if (!spare_.empty() && size <= kQueueChunkBytes) {
       open_ = std::move(spare_.back());
       spare_.pop_back();
     } else {
-      open_.memory = memory_->AllocateRecords(std::max(size, kChunkBytes));
+      open_.memory = memory_->AllocateRecords(std::max(size, kQueueChunkBytes));
       if (open_.memory.empty()) throw std::bad_alloc();
     }
     open_.before = appended_;
@@ -280,8 +280,8 @@ void FragmentQueue::Commit() { open_.listing.SetUsed(open_.size); }
 
 void FragmentQueue::PutMarker(const v1::Marker& marker) {
   const size_t marker_size = marker.ByteSizeLong();
-  Header header{};
-  header.size = sizeof(Header) + Padded(marker_size);
+  EntryHeader header{};
+  header.size = sizeof(EntryHeader) + Padded(marker_size);
   header.is_marker = 1;
   header.marker_size = static_cast<uint32_t>(marker_size);
   char* const out = Put(Reserve(header.size), &header, sizeof(header));
@@ -371,7 +371,8 @@ void FragmentQueue::Recycle(Chunk chunk) {
   chunk.listing.Clear();
   chunk.left = MappedMemory();
   // A chunk in private memory is not kept, because the memory that outlives the process may have room again.
-  if (chunk.memory.size() != kChunkBytes || chunk.memory.shared_offset().has_value() != memory_->outlives()) return;
+  if (chunk.memory.size() != kQueueChunkBytes || chunk.memory.shared_offset().has_value() != memory_->outlives())
+    return;
   chunk.size = 0;
   chunk.charged = 0;
   chunk.entries = 0;
@@ -410,7 +411,7 @@ uint64_t FragmentQueue::RestoreEntries(size_t used, uint64_t known, uint64_t bef
   size_t begin = 0, end = 0;
   chunk->before = before;
   while (end < used) {
-    const std::optional<Header> header = WholeEntry({chunk->bytes() + end, used - end});
+    const std::optional<EntryHeader> header = WholeEntry({chunk->bytes() + end, used - end});
     if (!header.has_value()) break;
     if (chunk->before < known && chunk->entries == 0) {
       ++chunk->before;
@@ -429,7 +430,7 @@ uint64_t FragmentQueue::RestoreEntries(size_t used, uint64_t known, uint64_t bef
 
 void FragmentQueue::RestorePayloads(char* entry, Chunk* chunk) {
   const char* at = entry;
-  const Header header = View<Header>(&at, 1)[0];
+  const EntryHeader header = View<EntryHeader>(&at, 1)[0];
   const std::span<PackedLeaf> leaves(reinterpret_cast<PackedLeaf*>(const_cast<char*>(at)), header.leaves);
   at += leaves.size_bytes();
   std::span<const PackedPayload> payloads = View<PackedPayload>(&at, header.payloads);
@@ -462,7 +463,7 @@ void FragmentQueue::Close() {
 bool ChunkReader::Next() {
   if (offset_ >= chunk_->size) return false;
   const char* at = chunk_->bytes() + offset_;
-  const Header& header = View<Header>(&at, 1)[0];
+  const EntryHeader& header = View<EntryHeader>(&at, 1)[0];
   offset_ += header.size;
   is_marker_ = header.is_marker != 0;
   if (is_marker_) {

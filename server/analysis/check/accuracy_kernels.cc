@@ -20,15 +20,17 @@ struct Supported {
   }
 };
 
-const Supported& Levels() {
+const Supported& SupportedLevels() {
   static const Supported supported;
   return supported;
 }
 
 }  // namespace
 
-std::span<const AccuracyKernels* const> SupportedAccuracyKernels() { return {Levels().levels, Levels().count}; }
+std::span<const AccuracyKernels* const> SupportedAccuracyKernels() {
+  return {SupportedLevels().levels, SupportedLevels().count};
+}
 
-const AccuracyKernels& BestAccuracyKernels() { return *Levels().levels[Levels().count - 1]; }
+const AccuracyKernels& BestAccuracyKernels() { return *SupportedLevels().levels[SupportedLevels().count - 1]; }
 
 }  // namespace msprobe::server

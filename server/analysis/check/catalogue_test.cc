@@ -227,7 +227,7 @@ TEST(CatalogueTest, TheDefaultHasNoFalseVerdict) {
     CheckedOutput output = each.make();
     for (bool with_plain : {true, false}) {
       if (!with_plain) output.plain.reset();
-      const Verdict verdict = JudgeByDefault(output);
+      const Judgement verdict = JudgeByDefault(output);
       EXPECT_EQ(verdict.outcome, each.right ? Outcome::kPass : Outcome::kFail)
           << each.name << (with_plain ? "" : ", no plain implementation") << ": " << verdict.rule << " "
           << verdict.measured << " against " << verdict.limit;
@@ -249,7 +249,7 @@ TEST(CatalogueTest, TheDocumentHasWhatEveryPolicyAnswers) {
     const CheckedOutput output = each.make();
     table += "\n| " + std::string(each.name) + " | " + (each.right ? "pass" : "fail") + " |";
     for (const Policy& policy : Policies()) {
-      const Verdict verdict = policy.judge(output);
+      const Judgement verdict = policy.judge(output);
       const bool as_it_should_be = (verdict.outcome == Outcome::kPass) == each.right;
       const std::string word(Word(verdict.outcome));
       table += " " + (as_it_should_be ? word : "**" + word + "**") + " |";
@@ -263,7 +263,7 @@ TEST(CatalogueTest, AVerdictNamesItsRuleAndNumber) {
   tensors.output[3] = kNan;
   for (const Policy& policy : Policies()) {
     if (policy.name == "documented") continue;  // it has no rule on NaN for this operator
-    const Verdict verdict = policy.judge(Checked(v1::DTYPE_FLOAT32, tensors));
+    const Judgement verdict = policy.judge(Checked(v1::DTYPE_FLOAT32, tensors));
     EXPECT_EQ(verdict.rule, "inf_nan") << policy.name;
     EXPECT_EQ(verdict.measured, 1) << policy.name;
   }

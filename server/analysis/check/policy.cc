@@ -31,7 +31,11 @@ const Policy* PolicyOfName(std::string_view name) {
   return found == kPolicies.end() ? nullptr : found;
 }
 
-Verdict Held(bool passes, std::string_view rule, double measured, double limit) {
+double Share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+Judgement Held(bool passes, std::string_view rule, double measured, double limit) {
   return {passes ? Outcome::kPass : Outcome::kFail, rule, measured, limit};
 }
 
@@ -43,7 +47,7 @@ bool Quantises(std::string_view operation) {
   return std::find(kQuantising.begin(), kQuantising.end(), operation) != kQuantising.end();
 }
 
-std::optional<Verdict> JudgeIntegers(const CheckedOutput& output) {
+std::optional<Judgement> JudgeIntegers(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   if (StandardOf(accuracy.dtype) != nullptr) return std::nullopt;
   if (Quantises(output.operation)) {

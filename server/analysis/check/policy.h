@@ -24,7 +24,7 @@ enum class Outcome {
   kUndecided,  // the policy needs what was not measured
 };
 
-struct Verdict {
+struct Judgement {
   Outcome outcome = Outcome::kPass;
   std::string_view rule;  // the rule that decided: "inf_nan", "max_abs_ratio"; a literal
   double measured = 0;    // the number that decided
@@ -35,7 +35,7 @@ struct Verdict {
 struct Policy {
   std::string_view name;
   std::string_view about;  // one line
-  Verdict (*judge)(const CheckedOutput& output);
+  Judgement (*judge)(const CheckedOutput& output);
 };
 
 // The first is the default.
@@ -44,26 +44,28 @@ std::span<const Policy> Policies();
 const Policy* PolicyOfName(std::string_view name);
 
 // What several policies share.
-Verdict Held(bool passes, std::string_view rule, double measured, double limit);
+Judgement Held(bool passes, std::string_view rule, double measured, double limit);
+// Of nothing: 0.
+double Share(uint64_t part, uint64_t whole);
 // NaN or infinity where the golden value has another one.
 uint64_t NonFiniteMismatches(const Accuracy& accuracy);
 // Whether the operator rounds floats to integers, so that its integers may be one off.
 bool Quantises(std::string_view operation);
 // Integers and bools: nothing may differ, but by 1 where the operator quantises. Absent: the output has floats.
-std::optional<Verdict> JudgeIntegers(const CheckedOutput& output);
+std::optional<Judgement> JudgeIntegers(const CheckedOutput& output);
 // The first stage of mindstudio-probe's acc_check: without a second implementation, and of any floating output. A NaN
 // or an infinity on one side counts as an element that is far off.
-Verdict JudgeFirstStage(const Accuracy& accuracy);
+Judgement JudgeFirstStage(const Accuracy& accuracy);
 // Which of mindstudio-probe's standards judges the output: "binary", "absolute_threshold", "ulp", "double_thousandth",
 // "accumulative" or "benchmark". Empty: none, of float64 and complex outputs.
 std::string_view DocumentedStandard(const CheckedOutput& output);
 
 // One file each.
-Verdict JudgeByDefault(const CheckedOutput& output);
-Verdict JudgeAsDocumented(const CheckedOutput& output);
-Verdict JudgeAsAccCheck(const CheckedOutput& output);
-Verdict JudgeAsTorch(const CheckedOutput& output);
-Verdict JudgeByRatio(const CheckedOutput& output);
-Verdict JudgeAsCann(const CheckedOutput& output);
+Judgement JudgeByDefault(const CheckedOutput& output);
+Judgement JudgeAsDocumented(const CheckedOutput& output);
+Judgement JudgeAsAccCheck(const CheckedOutput& output);
+Judgement JudgeAsTorch(const CheckedOutput& output);
+Judgement JudgeByRatio(const CheckedOutput& output);
+Judgement JudgeAsCann(const CheckedOutput& output);
 
 }  // namespace msprobe::server

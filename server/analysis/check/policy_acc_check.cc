@@ -1,15 +1,7 @@
 #include "server/analysis/check/policy.h"
 
 namespace msprobe::server {
-namespace {
-
-double Share(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
-}  // namespace
-
-Verdict JudgeFirstStage(const Accuracy& accuracy) {
+Judgement JudgeFirstStage(const Accuracy& accuracy) {
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (accuracy.elements > 1 && (accuracy.golden_norm > 0 || accuracy.target_norm > 0) &&
       accuracy.non_finite.same + mismatches == 0 && accuracy.cosine <= 0.99) {
@@ -20,7 +12,7 @@ Verdict JudgeFirstStage(const Accuracy& accuracy) {
   const auto share = [&](int i) { return accuracy.relative.share_under[static_cast<size_t>(i)] * compared; };
   const bool half = accuracy.dtype == v1::DTYPE_FLOAT16 || accuracy.dtype == v1::DTYPE_BFLOAT16;
   if (half && share(0) <= 0.99) return Held(false, "double_hundredth", share(0), 0.99);
-  Verdict verdict = Held(share(2) > 0.999, "double_thousandth", share(2), 0.999);
+  Judgement verdict = Held(share(2) > 0.999, "double_thousandth", share(2), 0.999);
   if (half && verdict.outcome == Outcome::kFail) verdict.outcome = Outcome::kWarning;
   if (half || verdict.outcome == Outcome::kFail) return verdict;
   verdict = Held(share(3) > 0.9999, "double_ten_thousandth", share(3), 0.9999);
@@ -29,11 +21,11 @@ Verdict JudgeFirstStage(const Accuracy& accuracy) {
 }
 
 // What the default refuses, the first stage does not excuse: its limits know neither the scale of the output nor NaN.
-Verdict JudgeAsAccCheck(const CheckedOutput& output) {
-  const Verdict refused = JudgeByDefault(output);
+Judgement JudgeAsAccCheck(const CheckedOutput& output) {
+  const Judgement refused = JudgeByDefault(output);
   if (refused.rule == "inf_nan") return refused;
   if (auto verdict = JudgeIntegers(output)) return *verdict;
-  const Verdict verdict = JudgeFirstStage(output.accuracy);
+  const Judgement verdict = JudgeFirstStage(output.accuracy);
   return verdict.outcome != Outcome::kFail && refused.outcome == Outcome::kFail ? refused : verdict;
 }
 

@@ -17,7 +17,7 @@ double Ratio(double error, double plain) {
 
 }  // namespace
 
-Verdict JudgeAsCann(const CheckedOutput& output) {
+Judgement JudgeAsCann(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);

@@ -24,7 +24,7 @@ Roundings Alone(int mantissa_bits) { return mantissa_bits > 10 ? Roundings{64, 1
 
 }  // namespace
 
-Verdict JudgeByDefault(const CheckedOutput& output) {
+Judgement JudgeByDefault(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);

@@ -10,9 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-using Names = std::string_view;
-
-constexpr auto kBinary = std::to_array<Names>({
+constexpr auto kBinary = std::to_array<std::string_view>({
     "abs",          "abs_",        "absolute",     "absolute_",  "argmin",        "bitwise_and",    "bitwise_and_",
     "broadcast_to", "ceil",        "ceil_",        "equal",      "fill_",         "flatten",        "floor",
     "floor_",       "gather",      "greater",      "greater_",   "greater_equal", "greater_equal_", "histc",
@@ -23,13 +21,13 @@ constexpr auto kBinary = std::to_array<Names>({
     "select",       "sign",        "sign_",        "sort",       "tile",          "topk",           "transpose",
     "transpose_",   "tril",        "tril_",        "triu",       "triu_",         "type_as",
 });
-constexpr auto kAbsoluteThreshold = std::to_array<Names>({
+constexpr auto kAbsoluteThreshold = std::to_array<std::string_view>({
     "mul",        "mul_",        "__mul__", "__imul__",   "__rmul__",    "add",      "add_",   "__add__",
     "__iadd__",   "__radd__",    "div",     "div_",       "__div__",     "__idiv__", "divide", "divide_",
     "leaky_relu", "leaky_relu_", "prelu",   "reciprocal", "reciprocal_", "rsqrt",    "rsqrt_", "square",
     "square_",    "sub",         "sub_",    "rsub",       "__isub__",    "__sub__",
 });
-constexpr auto kUlp = std::to_array<Names>({
+constexpr auto kUlp = std::to_array<std::string_view>({
     "__matmul__",
     "addbmm",
     "addbmm_",
@@ -48,41 +46,37 @@ constexpr auto kUlp = std::to_array<Names>({
     "smm",
     "sspaddmm",
 });
-constexpr auto kThousandth = std::to_array<Names>({"conv1d", "conv2d"});
-constexpr auto kAccumulative = std::to_array<Names>({"test_api"});
+constexpr auto kThousandth = std::to_array<std::string_view>({"conv1d", "conv2d"});
+constexpr auto kAccumulative = std::to_array<std::string_view>({"test_api"});
 
 template <size_t kSize>
-bool Has(const std::array<Names, kSize>& names, std::string_view name) {
+bool Lists(const std::array<std::string_view, kSize>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-double Share(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
 // Rates of elements over a limit, none of which may be.
-Verdict JudgeRates(const Accuracy& accuracy, uint64_t over) {
+Judgement JudgeRates(const Accuracy& accuracy, uint64_t over) {
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);
   return Held(over == 0, "rel_err_rate", Share(over, accuracy.split.normal), 0);
 }
 
-Verdict JudgeAbsoluteThreshold(const Accuracy& accuracy) {
-  Verdict verdict = JudgeRates(accuracy, accuracy.split.normal_over);
+Judgement JudgeAbsoluteThreshold(const Accuracy& accuracy) {
+  Judgement verdict = JudgeRates(accuracy, accuracy.split.normal_over);
   if (verdict.outcome != Outcome::kPass) return verdict;
   const double small = Share(accuracy.split.small_over_threshold, accuracy.split.small);
   return Held(small == 0, "abs_err_rate", small, 0);
 }
 
-Verdict JudgeAccumulative(const Accuracy& accuracy, const DTypeStandard& standard) {
-  Verdict verdict = JudgeRates(accuracy, accuracy.split.over_accumulative);
+Judgement JudgeAccumulative(const Accuracy& accuracy, const DTypeStandard& standard) {
+  Judgement verdict = JudgeRates(accuracy, accuracy.split.over_accumulative);
   if (verdict.outcome != Outcome::kPass) return verdict;
   const double balance = accuracy.error_balance();
   return Held(balance <= standard.accumulative_balance, "error_balance", balance, standard.accumulative_balance);
 }
 
 // Unlike the other standards it has no word on NaN and infinity: a mean over them is neither below a limit nor equal.
-Verdict JudgeUlp(const CheckedOutput& output) {
+Judgement JudgeUlp(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);
@@ -106,7 +100,7 @@ double NormalRms(const Accuracy& accuracy) {
 }
 
 // With a second implementation: ratios of errors.
-Verdict JudgeBenchmark(const CheckedOutput& output) {
+Judgement JudgeBenchmark(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   const Accuracy& plain = *output.plain;
   const double floor = StandardOf(accuracy.dtype)->ratio_floor;
@@ -140,15 +134,15 @@ std::string_view DocumentedStandard(const CheckedOutput& output) {
   if (StandardOf(dtype) == nullptr) return "binary";
   if (IsFloat8(dtype)) return "ulp";
   if (dtype == v1::DTYPE_FLOAT64 || IsComplex(dtype)) return "";
-  if (Has(kBinary, output.operation)) return "binary";
-  if (Has(kAbsoluteThreshold, output.operation)) return "absolute_threshold";
-  if (Has(kUlp, output.operation)) return "ulp";
-  if (Has(kThousandth, output.operation)) return "double_thousandth";
-  if (Has(kAccumulative, output.operation)) return "accumulative";
+  if (Lists(kBinary, output.operation)) return "binary";
+  if (Lists(kAbsoluteThreshold, output.operation)) return "absolute_threshold";
+  if (Lists(kUlp, output.operation)) return "ulp";
+  if (Lists(kThousandth, output.operation)) return "double_thousandth";
+  if (Lists(kAccumulative, output.operation)) return "accumulative";
   return "benchmark";
 }
 
-Verdict JudgeAsDocumented(const CheckedOutput& output) {
+Judgement JudgeAsDocumented(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   if (auto verdict = JudgeIntegers(output)) return *verdict;
   const std::string_view standard = DocumentedStandard(output);

@@ -2,7 +2,7 @@
 
 namespace msprobe::server {
 
-Verdict JudgeAsTorch(const CheckedOutput& output) {
+Judgement JudgeAsTorch(const CheckedOutput& output) {
   const uint64_t mismatches = NonFiniteMismatches(output.accuracy);
   if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);
   // An exact dtype has no tolerance, whatever the operator.

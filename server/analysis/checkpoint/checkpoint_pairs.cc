@@ -1,5 +1,7 @@
 #include "server/analysis/checkpoint/checkpoint_pairs.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -84,7 +86,7 @@ LogicalTensor RowsOfGroups(const LogicalTensor& tensor, int64_t groups, int64_t 
   return *JoinTensors(rows, 0);
 }
 
-struct Part {
+struct FusedPart {
   std::string_view name;
   int64_t begin;  // rows in each group
   int64_t size;
@@ -92,7 +94,7 @@ struct Part {
 struct Fusion {
   std::string_view name;
   int64_t groups = 1;
-  std::vector<Part> parts = {};
+  std::vector<FusedPart> parts = {};
 };
 
 // What a checkpoint may keep in one tensor. "linear_qkv" has a block for each group of queries.
@@ -122,14 +124,14 @@ void TakeApart(Checkpoint& checkpoint, const std::map<std::string, std::string>&
   for (const Fusion& fusion : FusionsOf(checkpoint, tensor.shape[0])) {
     const size_t at = name.find(Cat(".", fusion.name, "."));
     if (at == std::string::npos) continue;
-    const auto part_name = [&](const Part& part) {
+    const auto part_name = [&](const FusedPart& part) {
       std::string made = name;
       return made.replace(at + 1, fusion.name.size(), part.name);
     };
     int64_t rows = 0;
-    for (const Part& part : fusion.parts) rows += part.size;
+    for (const FusedPart& part : fusion.parts) rows += part.size;
     if (rows * fusion.groups != tensor.shape[0] || !others.contains(BareName(part_name(fusion.parts[0])))) continue;
-    for (const Part& part : fusion.parts) {
+    for (const FusedPart& part : fusion.parts) {
       checkpoint.tensors.try_emplace(part_name(part), RowsOfGroups(tensor, fusion.groups, part.begin, part.size));
     }
     checkpoint.tensors.erase(name);
@@ -195,6 +197,13 @@ void PairTied(const TiedTensors& side, const std::string& name, const std::map<s
 }
 
 }  // namespace
+
+bool IsNamed(const CheckpointPair& pair, const std::string& glob) {
+  const auto matches = [&](const std::string& name) {
+    return !name.empty() && fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+  };
+  return glob.empty() || matches(pair.target) || matches(pair.golden);
+}
 
 std::vector<CheckpointPair> PairCheckpoints(Checkpoint& target, Checkpoint& golden, const Renames& renames) {
   const bool target_megatron = IsMegatronNamed(target), golden_megatron = IsMegatronNamed(golden);

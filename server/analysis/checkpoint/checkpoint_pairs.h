@@ -15,6 +15,9 @@ struct CheckpointPair {
   std::string note;  // how they came together, where not by their names
 };
 
+// Whether one of its names is `glob`, which an empty one always is.
+bool IsNamed(const CheckpointPair& pair, const std::string& glob);
+
 // Beginnings of names of the target that the golden checkpoint writes otherwise.
 using Renames = std::vector<std::pair<std::string, std::string>>;
 

@@ -28,7 +28,7 @@ struct TensorDifference {
   double max_rel = 0;
   uint64_t target_hash = 0;  // XXH3-64 of the elements, little-endian and row-major
   uint64_t golden_hash = 0;
-  std::optional<Verdict> verdict = {};  // of kClose and kDiffers
+  std::optional<Judgement> verdict = {};  // of kClose and kDiffers
 };
 
 // Reads both once, and what is equal before the first difference twice. Of two dtypes the coarser one is judged against

@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-using Kind = WeightDifference::Kind;
+using WeightKind = WeightDifference::Kind;
 
 // The dtype in which both sides have digests. A rounded side is held against what it was rounded to.
 std::optional<v1::DType> CommonDType(const DigestedWeight& target, const DigestedWeight& golden) {
@@ -46,9 +46,9 @@ WeightComparison::WeightComparison(const DigestedWeights& golden, std::vector<We
 
 WeightDifference WeightComparison::Judge(const DigestedWeight& target, const std::string& name) const {
   const DigestedWeight& golden = golden_.at(name);
-  if (target.shape != golden.shape) return {.kind = Kind::kShape};
+  if (target.shape != golden.shape) return {.kind = WeightKind::kShape};
   const std::optional<v1::DType> dtype = CommonDType(target, golden);
-  if (!dtype) return {.kind = Kind::kDType, .note = "record one side with cast= the other's dtype"};
+  if (!dtype) return {.kind = WeightKind::kDType, .note = "record one side with cast= the other's dtype"};
   WeightDifference found{.compared_as = *dtype};
   const BlockDigests& ours = target.digests.at(*dtype);
   const BlockDigests& theirs = golden.digests.at(*dtype);
@@ -57,21 +57,21 @@ WeightDifference WeightComparison::Judge(const DigestedWeight& target, const std
     if (ours[block] != theirs[block]) unequal.push_back(block);
   }
   if (unequal.empty()) {
-    found.kind = target.dtype == golden.dtype ? Kind::kEqual : Kind::kCast;
+    found.kind = target.dtype == golden.dtype ? WeightKind::kEqual : WeightKind::kCast;
     return found;
   }
   std::vector<size_t> all(ours.size());
   std::iota(all.begin(), all.end(), 0);
   if (target.missing == 0 && golden.missing == 0) {
     found.step = StepOf(target, *dtype, name, all);
-    found.kind = found.step ? Kind::kStale : Kind::kSwapped;
+    found.kind = found.step ? WeightKind::kStale : WeightKind::kSwapped;
     if (found.step) return found;
-    if (IsZero(ours)) return {.kind = Kind::kDiffers, .compared_as = *dtype, .note = "the target is all zeros"};
+    if (IsZero(ours)) return {.kind = WeightKind::kDiffers, .compared_as = *dtype, .note = "the target is all zeros"};
     found.other = NameOf(target, *dtype);
     if (!found.other.empty()) return found;
   }
-  found.kind = unequal.size() < ours.size() ? Kind::kPartial : Kind::kDiffers;
-  if (found.kind == Kind::kPartial) {
+  found.kind = unequal.size() < ours.size() ? WeightKind::kPartial : WeightKind::kDiffers;
+  if (found.kind == WeightKind::kPartial) {
     found.rows = RowsOf(unequal, DigestedRows(target.shape));
     found.step = StepOf(target, *dtype, name, unequal);
     if (std::all_of(unequal.begin(), unequal.end(), [&](size_t block) { return ours[block] == 0; })) {
@@ -80,7 +80,7 @@ WeightDifference WeightComparison::Judge(const DigestedWeight& target, const std
   }
   for (const auto& [side, weight] : {std::pair("target", &target), std::pair("golden", &golden)}) {
     if (weight->missing == 0) continue;
-    found.kind = Kind::kPartial;
+    found.kind = WeightKind::kPartial;
     found.note = Cat("no rank of the ", side, " tells ", weight->missing, " elements");
   }
   return found;

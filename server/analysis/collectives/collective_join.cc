@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-using Kind = CommunicationCall::Kind;
+using CallKind = CommunicationCall::Kind;
 
 // Hashes of the first n calls, by n. Lines of the program do not count.
 std::vector<size_t> PrefixHashes(const CallList& calls) {
@@ -109,7 +109,7 @@ std::vector<Odd> OddsOf(const CallList& reference, bool reference_ended, const C
 }
 
 std::string ChannelOf(const CommunicationCall& call) {
-  const bool sends = call.kind == Kind::kSend;
+  const bool sends = call.kind == CallKind::kSend;
   const int64_t from = sends ? int64_t{call.rank} : call.peer;
   const int64_t to = sends ? call.peer : int64_t{call.rank};
   return Cat(from, ">", to, " ", call.tag, " ", call.group);
@@ -124,7 +124,7 @@ CollectiveJoin::CollectiveJoin(const std::vector<RankCalls>& ranks) {
   for (const RankCalls& of : ranks) {
     ended_[of.rank] = of.ended;
     for (const CommunicationCall& call : of.calls) {
-      if (call.kind != Kind::kCollective) continue;
+      if (call.kind != CallKind::kCollective) continue;
       groups_[call.group].calls[of.rank].push_back(&call);
       members[call.group].insert(call.members.begin(), call.members.end());
     }
@@ -201,14 +201,14 @@ void CollectiveJoin::JoinMessages(const std::vector<RankCalls>& ranks) {
   std::set<std::pair<uint32_t, std::string>> from_any;  // a rank, a group
   for (const RankCalls& of : ranks) {
     for (const CommunicationCall& call : of.calls) {
-      if (call.kind == Kind::kCollective) continue;
+      if (call.kind == CallKind::kCollective) continue;
       if (call.peer == CommunicationCall::kAnyPeer) {
         from_any.emplace(of.rank, call.group);
         continue;
       }
       Channel& channel = channels[ChannelOf(call)];
-      (call.kind == Kind::kSend ? channel.sends : channel.receives).push_back(&call);
-      ++messages_[SideOf(call, call.kind == Kind::kSend)];
+      (call.kind == CallKind::kSend ? channel.sends : channel.receives).push_back(&call);
+      ++messages_[SideOf(call, call.kind == CallKind::kSend)];
     }
   }
   const auto add = [&](MismatchKind kind, uint32_t odd, const CommunicationCall* ours,
@@ -221,7 +221,7 @@ void CollectiveJoin::JoinMessages(const std::vector<RankCalls>& ranks) {
   };
   for (const auto& [name, channel] : channels) {
     const CommunicationCall& any = channel.sends.empty() ? *channel.receives.front() : *channel.sends.front();
-    const int64_t receiver = any.kind == Kind::kSend ? any.peer : int64_t{any.rank};
+    const int64_t receiver = any.kind == CallKind::kSend ? any.peer : int64_t{any.rank};
     if (from_any.contains({static_cast<uint32_t>(receiver), any.group})) continue;
     const size_t both = std::min(channel.sends.size(), channel.receives.size());
     for (size_t i = 0; i < both; ++i) {
@@ -244,8 +244,8 @@ void CollectiveJoin::JoinMessages(const std::vector<RankCalls>& ranks) {
 }
 
 bool CollectiveJoin::HasMade(uint32_t rank, const CommunicationCall& call) const {
-  if (call.kind != Kind::kCollective) {
-    const std::string side = SideOf(call, call.kind != Kind::kSend);
+  if (call.kind != CallKind::kCollective) {
+    const std::string side = SideOf(call, call.kind != CallKind::kSend);
     const auto found = messages_.find(side);
     return found != messages_.end() && found->second > call.sequence;
   }

@@ -25,7 +25,7 @@ void CompareBits(const std::vector<Number>& a, const std::vector<Number>& b,
   }
 }
 
-double ElementsOf(const std::vector<int64_t>& dims) {
+double ElementsIn(const std::vector<int64_t>& dims) {
   double elements = 1;
   for (int64_t dim : dims) elements *= static_cast<double>(dim);
   return std::max(1.0, elements);
@@ -98,7 +98,7 @@ void ColumnAgreement::CompareLeaf(const Leaf& leaf, const TileReader& target, co
       shape_a = a.shape[pass.target];
       shape_b = b.shape[pass.golden];
       same = target.shapes()[shape_a] == golden.shapes()[shape_b];
-      root = std::sqrt(ElementsOf(target.shapes()[shape_a]));
+      root = std::sqrt(ElementsIn(target.shapes()[shape_a]));
     }
     roots_[pass.target] = root;
     pass.sure = pass.sure && same;

@@ -13,6 +13,9 @@ namespace msprobe::server {
 // CellAt has their digits.
 using ElementLoad = void (*)(const char* from, size_t count, const TensorDescription& description, double* to);
 
+// Elements that are best loaded at a time: two blocks of doubles fit the first cache.
+inline constexpr size_t kLoadedAtOnce = 1024;
+
 // Null: elements of this dtype cannot be read one by one (float4_e2m1fn_x2, unknown dtypes).
 ElementLoad LoadOf(v1::DType dtype);
 

@@ -35,7 +35,7 @@ size_t WayAt(std::string_view record) {
       {dotted.find(".forward."), dotted.find(".backward."), dotted.find(".parameters_grad."), record.size()});
 }
 
-std::string_view KindOf(std::string_view record) { return record.substr(0, record.find('.')); }
+std::string_view RecordKindOf(std::string_view record) { return record.substr(0, record.find('.')); }
 
 // "Cell.fc1.Dense.forward.0" with the names that a file has for "fc1.Dense".
 std::string CellName(std::string_view record, const NameMapping::Names& cells) {
@@ -74,11 +74,11 @@ void RenameClasses(Side side, const StepNames& other) {
   const absl::flat_hash_set<std::string_view> known = Known(other.entries);
   absl::flat_hash_map<std::string, std::string_view> at_place;
   for (std::string_view name : other.entries) {
-    if (IsModuleKind(KindOf(name))) at_place.emplace(PlaceOf(name), name);
+    if (IsModuleKind(RecordKindOf(name))) at_place.emplace(PlaceOf(name), name);
   }
   for (size_t i = 0; i < side.names.entries.size(); ++i) {
     const std::string_view name = side.names.entries[i];
-    if (!IsModuleKind(KindOf(name)) || known.contains(name)) continue;
+    if (!IsModuleKind(RecordKindOf(name)) || known.contains(name)) continue;
     if (const auto found = at_place.find(PlaceOf(name)); found != at_place.end()) {
       side.names.Rename(side.table.entries[i], i, found->second);
     }
@@ -102,13 +102,13 @@ void RenameParameters(Side mindspore, const StepNames& other) {
 void RenameCells(Side mindspore) {
   for (size_t i = 0; i < mindspore.names.entries.size(); ++i) {
     const std::string_view name = mindspore.names.entries[i];
-    if (KindOf(name) != "Cell") continue;
-    mindspore.names.Rename(mindspore.table.entries[i], i, Cat("Module", name.substr(KindOf(name).size())));
+    if (RecordKindOf(name) != "Cell") continue;
+    mindspore.names.Rename(mindspore.table.entries[i], i, Cat("Module", name.substr(RecordKindOf(name).size())));
   }
 }
 
 std::string KnownApi(std::string_view api) {
-  const std::string_view kind = KindOf(api);
+  const std::string_view kind = RecordKindOf(api);
   const std::string_view rest = api.substr(kind.size());
   if (kind == "Mint") return Cat("Torch", rest);
   if (kind == "MintFunctional") return Cat("Functional", rest);
@@ -133,7 +133,7 @@ std::map<std::string, std::string, std::less<>> KnownApis(const StepTable& minds
   if (!AcrossFrameworks(mindspore, other)) return known;
   for (auto& [api, name] : known) {
     if (theirs.contains(std::string_view(name)) ||
-        std::find(std::begin(kOurs), std::end(kOurs), KindOf(api)) == std::end(kOurs)) {
+        std::find(std::begin(kOurs), std::end(kOurs), RecordKindOf(api)) == std::end(kOurs)) {
       continue;
     }
     for (std::string_view kind : kKinds) {

@@ -11,12 +11,6 @@
 namespace msprobe::server {
 namespace {
 
-std::string_view ModeText(StepTable::Mode mode) {
-  return mode == StepTable::Mode::kTensor     ? "tensors"
-         : mode == StepTable::Mode::kChecksum ? "checksums (md5)"
-                                              : "statistics";
-}
-
 // Leaves only the wanted entries and their rows.
 void Narrow(const std::function<bool(std::string_view name)>& wanted, StepTable& table) {
   std::erase_if(table.entries, [&](const Entry& entry) { return !wanted(entry.name); });
@@ -60,6 +54,12 @@ RowMatch Match(const CompareOptions& options, TrainingBackend training_backend, 
 }
 
 }  // namespace
+
+std::string_view ModeText(StepTable::Mode mode) {
+  return mode == StepTable::Mode::kTensor     ? "tensors"
+         : mode == StepTable::Mode::kChecksum ? "checksums (md5)"
+                                              : "statistics";
+}
 
 absl::StatusOr<VerdictCounts> WriteMindstudioComparison(const CompareOptions& options, TrainingBackend training_backend,
                                                         StepPair& steps,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -11,6 +12,9 @@
 #include "server/analysis/compat/mindstudio_table.h"
 
 namespace msprobe::server {
+
+// "statistics", "tensors": what a step has to compare.
+std::string_view ModeText(StepTable::Mode mode);
 
 // Compares one step as mindstudio-probe does, and writes its table as WriteMindstudioCsv does. Takes records and rows
 // away from `steps`.

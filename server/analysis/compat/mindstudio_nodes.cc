@@ -5,22 +5,17 @@
 #include <cmath>
 
 #include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/compat/mindstudio_comparison.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kStates = 5;
-
-std::string_view ModeText(StepTable::Mode mode) {
-  return mode == StepTable::Mode::kTensor     ? "tensors"
-         : mode == StepTable::Mode::kChecksum ? "checksums (md5)"
-                                              : "statistics";
-}
+constexpr size_t kComparedStates = 5;
 
 // Rows of an entry by their states; rows of one state stand together.
-std::array<std::pair<uint32_t, uint32_t>, kStates> Ranges(const StepTable& table, const Entry& entry) {
-  std::array<std::pair<uint32_t, uint32_t>, kStates> ranges{};
+std::array<std::pair<uint32_t, uint32_t>, kComparedStates> Ranges(const StepTable& table, const Entry& entry) {
+  std::array<std::pair<uint32_t, uint32_t>, kComparedStates> ranges{};
   for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
     auto& [first, count] = ranges[static_cast<size_t>(table.rows[i].state)];
     if (count++ == 0) first = i;

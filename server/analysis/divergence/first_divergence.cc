@@ -6,14 +6,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "server/analysis/divergence/finiteness.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
-
-bool IsNumber(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 // The name without the number of the call.
 std::string BaseName(std::string_view name) {
@@ -23,8 +20,8 @@ std::string BaseName(std::string_view name) {
   if (middle == std::string_view::npos) return std::string(name);
   const std::string_view between = name.substr(middle + 1, last - middle - 1);
   const std::string_view tail = name.substr(last + 1);
-  if (IsNumber(tail)) return std::string(name.substr(0, last));
-  if (IsNumber(between)) return Cat(name.substr(0, middle + 1), tail);
+  if (IsNumberPart(tail)) return std::string(name.substr(0, last));
+  if (IsNumberPart(between)) return Cat(name.substr(0, middle + 1), tail);
   return std::string(name);
 }
 

@@ -39,7 +39,7 @@ std::string ForwardOf(std::string_view entry) {
   return name;
 }
 
-uint64_t ElementsOf(std::string_view shape) {
+uint64_t CountedElements(std::string_view shape) {
   uint64_t elements = 1;
   for (size_t at = 0; at < shape.size();) {
     uint64_t dim = 0;
@@ -63,7 +63,7 @@ class NonFinite {
   void See(const Row& row) {
     seen_.insert(KeyOf(row));
     uint64_t& largest = largest_[row.dtype];
-    largest = std::max(largest, ElementsOf(table_.text(row.shape)));
+    largest = std::max(largest, CountedElements(table_.text(row.shape)));
   }
   // Whether it was seen. Views are made without a record: an argument that is no module's parameter, and not larger
   // than one that was seen, is taken for a part of it.
@@ -72,7 +72,7 @@ class NonFinite {
     if (seen_.contains(key)) return true;
     if (row.state == RowState::kParameters || parameters_.contains(key)) return false;
     const auto largest = largest_.find(row.dtype);
-    return largest != largest_.end() && ElementsOf(table_.text(row.shape)) <= largest->second;
+    return largest != largest_.end() && CountedElements(table_.text(row.shape)) <= largest->second;
   }
 
  private:

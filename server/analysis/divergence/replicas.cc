@@ -56,7 +56,7 @@ std::vector<std::vector<const Copy*>> ByValue(const std::vector<const Copy*>& co
 
 // Nothing: they are alike.
 template <typename Copy>
-std::optional<ReplicaDifference> Difference(ReplicaKind kind, const std::vector<const Copy*>& copies) {
+std::optional<ReplicaDifference> FindDifference(ReplicaKind kind, const std::vector<const Copy*>& copies) {
   const auto groups = ByValue(copies);
   if (groups.size() < 2) return std::nullopt;
   const bool majority = groups[0].size() > groups[1].size();
@@ -95,11 +95,11 @@ void Replicas::JudgeParameter(const std::string& name, const std::vector<Copy>& 
     for (const Copy* copy : all) {
       if (group.contains(copy->rank)) members.push_back(copy);
     }
-    report(Difference(ReplicaKind::kParameter, members));
+    report(FindDifference(ReplicaKind::kParameter, members));
   }
   const auto groups = ByValue(all);
   if (alike.empty() && 2 * groups[0].size() > ranks && !groups[0].front()->constant) {
-    report(Difference(ReplicaKind::kParameter, all));
+    report(FindDifference(ReplicaKind::kParameter, all));
   }
   if (!alike.empty()) return;
   for (const auto& group : groups) {
@@ -149,7 +149,7 @@ std::vector<ReplicaDifference> Replicas::In(const std::vector<RankStep>& ranks) 
     }
     std::vector<const Copy*> all;
     for (const Copy& copy : copies) all.push_back(&copy);
-    if (auto difference = Difference(ReplicaKind::kCollective, all)) found.push_back(*std::move(difference));
+    if (auto difference = FindDifference(ReplicaKind::kCollective, all)) found.push_back(*std::move(difference));
   }
   return found;
 }

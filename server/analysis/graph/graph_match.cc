@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/graph/step_graph.h"
 
 namespace msprobe::server {
 namespace {
-
-constexpr int32_t kRoot = 0;
 
 GraphMatch Unmatched(const StepGraph& target, const StepGraph& golden) {
   return {std::vector<int32_t>(target.nodes().size(), -1), std::vector<int32_t>(golden.nodes().size(), -1)};
@@ -21,7 +20,7 @@ void Join(GraphMatch& match, int32_t target, int32_t golden) {
 }
 
 // "Functional.linear.forward" of "Functional.linear.19.forward" and of "Functional.linear_rank2.19.forward".
-std::string WithoutCount(std::string_view name) {
+std::string WithoutCallNumber(std::string_view name) {
   std::string kept;
   size_t from = 0;
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
@@ -47,7 +46,7 @@ absl::flat_hash_map<std::pair<std::string, int>, int32_t> ApisIn(const StepGraph
   absl::flat_hash_map<std::string, int> count;
   for (const int32_t child : graph.node(node).children) {
     if (graph.node(child).kind != GraphNode::Kind::kApi) continue;
-    std::string name = WithoutCount(graph.node(child).name);
+    std::string name = WithoutCallNumber(graph.node(child).name);
     const int number = count[name]++;
     apis.emplace(std::pair(std::move(name), number), child);
   }
@@ -58,14 +57,14 @@ absl::flat_hash_map<std::pair<std::string, int>, int32_t> ApisIn(const StepGraph
 
 GraphMatch MatchNodes(const StepGraph& target, const StepGraph& golden) {
   GraphMatch match = Unmatched(target, golden);
-  Join(match, kRoot, kRoot);
+  Join(match, kRootNode, kRootNode);
   // A node's parent comes after it in order().
   for (size_t i = target.order().size(); i-- > 0;) {
     const int32_t node = target.order()[i];
-    if (node == kRoot) continue;
+    if (node == kRootNode) continue;
     const int32_t parent = match.golden_of[static_cast<size_t>(target.node(node).parent)];
     const int32_t partner = parent < 0 ? -1 : golden.Find(target.node(node).name);
-    if (partner > kRoot && golden.node(partner).parent == parent) Join(match, node, partner);
+    if (partner > kRootNode && golden.node(partner).parent == parent) Join(match, node, partner);
   }
   return match;
 }
@@ -92,7 +91,7 @@ GraphMatch MatchNodesByEntries(const StepGraph& target, const StepGraph& golden,
     if (golden.nodes()[i].entry >= 0) nodes.emplace(golden.nodes()[i].entry, static_cast<int32_t>(i));
   }
   GraphMatch match = Unmatched(target, golden);
-  std::vector<int32_t> waiting = {kRoot};  // by depth, as mindstudio-probe goes
+  std::vector<int32_t> waiting = {kRootNode};  // by depth, as mindstudio-probe goes
   for (size_t i = 0; i < waiting.size(); ++i) {
     const GraphNode& node = target.node(waiting[i]);
     waiting.insert(waiting.end(), node.children.begin(), node.children.end());
@@ -108,7 +107,7 @@ GraphMatch MatchNodesByEntries(const StepGraph& target, const StepGraph& golden,
 }
 
 void AlignMicroSteps(const StepGraph& target, const GraphMatch& match, StepGraph& golden) {
-  for (const int32_t child : golden.node(kRoot).children) {
+  for (const int32_t child : golden.node(kRootNode).children) {
     const int32_t partner = match.target_of[static_cast<size_t>(child)];
     if (partner >= 0) golden.SetMicroStep(child, target.node(partner).micro_step);
   }

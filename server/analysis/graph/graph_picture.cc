@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/graph/step_graph.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr int32_t kRoot = 0;
 constexpr LayeredLayout::Spacing kSpacing;
 
 // An open module, laid out.
@@ -22,7 +22,7 @@ using Insides = absl::flat_hash_map<int32_t, Inside>;  // by node
 
 // Modules that are open, and whose parents are; parents first.
 std::vector<int32_t> VisibleOpen(const StepGraph& graph, const std::set<int32_t>& open) {
-  std::vector<int32_t> visible = {kRoot};
+  std::vector<int32_t> visible = {kRootNode};
   for (size_t i = 0; i < visible.size(); ++i) {
     for (const int32_t child : graph.node(visible[i]).children) {
       if (!graph.node(child).children.empty() && open.contains(child)) visible.push_back(child);
@@ -59,17 +59,17 @@ GraphPicture::GraphPicture(const StepGraph& graph, const CallEdges& edges, const
     Inside inside = LayOutInside(graph, edges, insides, visible[i]);
     insides.emplace(visible[i], std::move(inside));
   }
-  size_ = {insides.at(kRoot).layout.size.wide + 2 * kEdge, insides.at(kRoot).layout.size.high + 2 * kEdge};
+  size_ = {insides.at(kRootNode).layout.size.wide + 2 * kEdge, insides.at(kRootNode).layout.size.high + 2 * kEdge};
 
   struct Waiting {
     int32_t node = 0;
     Box box;
   };
-  std::vector<Waiting> waiting = {{kRoot, {kRoot, 0, kEdge - kHead, 0, 0, true}}};
+  std::vector<Waiting> waiting = {{kRootNode, {kRootNode, 0, kEdge - kHead, 0, 0, true}}};
   while (!waiting.empty()) {
     const Waiting at = waiting.back();
     waiting.pop_back();
-    if (at.node != kRoot) boxes_.push_back(at.box);
+    if (at.node != kRootNode) boxes_.push_back(at.box);
     if (!at.box.open) continue;
     const Inside& inside = insides.at(at.node);
     const float left = at.box.x + kEdge, top = at.box.y + kHead;

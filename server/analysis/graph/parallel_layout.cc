@@ -8,23 +8,23 @@
 namespace msprobe::server {
 namespace {
 
-struct Part {
+struct SubGroup {
   std::string name;
   uint32_t size = 1;
 };
 
 // The parts in their order, those that it does not name last. ep is 1 and left out.
-std::vector<Part> PartsOf(const ParallelLayout& layout) {
-  std::vector<Part> parts;
+std::vector<SubGroup> PartsOf(const ParallelLayout& layout) {
+  std::vector<SubGroup> parts;
   for (absl::string_view piece : absl::StrSplit(layout.order, '-')) {
     if (piece != "ep") parts.push_back({std::string(piece), 1});
   }
   for (const char* name : {"tp", "pp", "dp", "cp"}) {
-    if (std::none_of(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; })) {
+    if (std::none_of(parts.begin(), parts.end(), [&](const SubGroup& part) { return part.name == name; })) {
       parts.push_back({name, 1});
     }
   }
-  for (Part& part : parts) {
+  for (SubGroup& part : parts) {
     if (part.name == "tp") part.size = layout.tensor;
     if (part.name == "pp") part.size = layout.pipeline;
     if (part.name == "dp") part.size = layout.ranks / (layout.tensor * layout.pipeline);
@@ -33,10 +33,10 @@ std::vector<Part> PartsOf(const ParallelLayout& layout) {
 }
 
 // The numbers that those of the parts give whose membership in `wanted` is `in`, first part fastest.
-std::vector<uint32_t> NumbersOf(const std::vector<Part>& parts, std::string_view wanted, bool in) {
+std::vector<uint32_t> NumbersOf(const std::vector<SubGroup>& parts, std::string_view wanted, bool in) {
   std::vector<uint32_t> numbers = {0};
   uint32_t stride = 1;
-  for (const Part& part : parts) {
+  for (const SubGroup& part : parts) {
     if ((part.name == wanted) == in) {
       const size_t known = numbers.size();
       for (uint32_t i = 1; i < part.size; ++i) {
@@ -71,7 +71,7 @@ absl::Status CheckLayout(const ParallelLayout& layout) {
     if (std::find(seen.begin(), seen.end(), piece) != seen.end()) return wrong("the order has a name twice");
     seen.push_back(piece);
   }
-  for (const Part& part : PartsOf(layout)) {
+  for (const SubGroup& part : PartsOf(layout)) {
     if (part.size > 1 && std::find(seen.begin(), seen.end(), part.name) == seen.end()) {
       return wrong(Cat("the order lacks ", part.name));
     }
@@ -80,7 +80,7 @@ absl::Status CheckLayout(const ParallelLayout& layout) {
 }
 
 RankGroups GroupsOf(const ParallelLayout& layout, std::string_view part) {
-  const std::vector<Part> parts = PartsOf(layout);
+  const std::vector<SubGroup> parts = PartsOf(layout);
   RankGroups groups;
   for (const uint32_t first : NumbersOf(parts, part, /*in=*/false)) {
     std::vector<uint32_t>& group = groups.emplace_back();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_replace.h"
 #include "server/analysis/graph/recomputed_call.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
@@ -17,10 +18,6 @@ constexpr std::string_view kForward = "forward";
 constexpr std::string_view kBackward = "backward";
 constexpr std::string_view kGradients = ".parameters_grad";
 
-bool IsNumber(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 // "Module.fc.Linear" and "3" of "Module.fc.Linear.backward.3".
 struct ModuleCall {
   std::string_view module;
@@ -28,7 +25,7 @@ struct ModuleCall {
 };
 std::optional<ModuleCall> ModuleCallOf(std::string_view name, std::string_view direction) {
   const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || !IsNumber(name.substr(dot + 1))) return std::nullopt;
+  if (dot == std::string_view::npos || !IsNumberPart(name.substr(dot + 1))) return std::nullopt;
   const std::string_view before = name.substr(0, dot);
   if (!before.ends_with(direction)) return std::nullopt;
   const std::string_view module = before.substr(0, before.size() - direction.size());
@@ -36,21 +33,14 @@ std::optional<ModuleCall> ModuleCallOf(std::string_view name, std::string_view d
   return ModuleCall{module.substr(0, module.size() - 1), name.substr(dot + 1)};
 }
 
+std::string Redirected(std::string_view name, std::string_view from, std::string_view to) {
+  return absl::StrReplaceAll(AbslView(name), {{AbslView(from), AbslView(to)}});
+}
+
 // The module's call in the other direction; the name itself where it is no module's call in this one.
 std::string Turned(std::string_view name, std::string_view from, std::string_view to) {
   const std::optional<ModuleCall> call = ModuleCallOf(name, from);
   return call ? Cat(call->module, ".", to, ".", call->number) : std::string(name);
-}
-
-std::string Replaced(std::string_view text, std::string_view from, std::string_view to) {
-  std::string replaced;
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from)) {
-    replaced += text.substr(0, at);
-    replaced += to;
-    text.remove_prefix(at + from.size());
-  }
-  replaced += text;
-  return replaced;
 }
 
 GraphNode::Kind KindOf(std::string_view name) {
@@ -68,8 +58,8 @@ GraphNode::Kind KindOf(std::string_view name) {
 // the number of a model's part.
 bool IsInner(const std::vector<std::string_view>& parts) {
   if (parts.size() > 7) return true;
-  if (parts.size() == 7) return !(IsNumber(parts[1]) && IsNumber(parts[3]));
-  return parts.size() == 6 && !IsNumber(parts[1]);
+  if (parts.size() == 7) return !(IsNumberPart(parts[1]) && IsNumberPart(parts[3]));
+  return parts.size() == 6 && !IsNumberPart(parts[1]);
 }
 
 }  // namespace
@@ -83,7 +73,7 @@ class GraphBuilder {
     AddNode(StepGraph::kRoot);
     for (const Call& call : table_.calls) {
       const std::string parent = ParentOf(call);
-      const int32_t around = parent.empty() ? kRoot : FindOrAdd(parent);
+      const int32_t around = parent.empty() ? kRootNode : FindOrAdd(parent);
       Attach(FindOrAdd(call.name), around);
     }
     AttachOrphans();
@@ -96,8 +86,6 @@ class GraphBuilder {
   }
 
  private:
-  static constexpr int32_t kRoot = 0;
-
   GraphNode& At(int32_t node) { return graph_.nodes_[static_cast<size_t>(node)]; }
 
   void Index() {
@@ -127,12 +115,12 @@ class GraphBuilder {
     const std::optional<ModuleCall> backward = ModuleCallOf(call.name, kBackward);
     if (parent.empty()) {
       const std::string forward = backward                           ? Turned(call.name, kBackward, kForward)
-                                  : call.name.ends_with(".backward") ? Replaced(call.name, kBackward, kForward)
+                                  : call.name.ends_with(".backward") ? Redirected(call.name, kBackward, kForward)
                                                                      : std::string();
       const Call* const before = forward.empty() ? nullptr : FindCall(forward);
       if (before == nullptr || before->parent.empty()) return {};
       const std::string turned =
-          backward ? Turned(before->parent, kForward, kBackward) : Replaced(before->parent, kForward, kBackward);
+          backward ? Turned(before->parent, kForward, kBackward) : Redirected(before->parent, kForward, kBackward);
       return FindCall(turned) != nullptr ? turned : std::string();
     }
     // A module that works in place has no backward call of its own, and takes in its neighbours' ones.
@@ -179,13 +167,13 @@ class GraphBuilder {
     if (const std::optional<ModuleCall> call = ModuleCallOf(name, kBackward)) {
       forward = graph_.Find(Cat(call->module, ".", kForward, ".0"));
     } else if (name.ends_with(".backward")) {
-      forward = graph_.Find(Replaced(name, kBackward, kForward));
+      forward = graph_.Find(Redirected(name, kBackward, kForward));
     }
     return forward < 0 ? -1 : graph_.node(forward).stack;
   }
 
   void Attach(int32_t node, int32_t parent) {
-    if (node == parent || node == kRoot || At(node).parent >= 0) return;
+    if (node == parent || node == kRootNode || At(node).parent >= 0) return;
     At(node).parent = parent;
     At(parent).children.push_back(node);
   }
@@ -203,7 +191,7 @@ class GraphBuilder {
         waiting.insert(waiting.end(), At(node).children.begin(), At(node).children.end());
       }
     };
-    reach(kRoot);
+    reach(kRootNode);
     for (int32_t node = 0; node < static_cast<int32_t>(graph_.nodes_.size()); ++node) {
       if (reached[static_cast<size_t>(node)]) continue;
       int32_t top = node;
@@ -214,7 +202,7 @@ class GraphBuilder {
       }
       if (const int32_t parent = At(top).parent; parent >= 0) std::erase(At(parent).children, top);
       At(top).parent = -1;
-      Attach(top, kRoot);
+      Attach(top, kRootNode);
       reach(top);
     }
   }
@@ -230,7 +218,7 @@ class GraphBuilder {
   std::vector<int32_t> Recomputed() {
     std::vector<int32_t> found;
     absl::flat_hash_set<std::string> counterparts;
-    for (const int32_t child : At(kRoot).children) {
+    for (const int32_t child : At(kRootNode).children) {
       const GraphNode& node = At(child);
       if (node.kind != GraphNode::Kind::kModule) continue;
       const bool backward = ModuleCallOf(node.name, kBackward).has_value();
@@ -244,7 +232,7 @@ class GraphBuilder {
       }
       if (counterparts.contains(std::string(node.name))) {
         found.push_back(child);
-      } else if (IsInner(PartsOfName(node.name)) && counterpart >= 0 && At(counterpart).parent == kRoot) {
+      } else if (IsInner(PartsOfName(node.name)) && counterpart >= 0 && At(counterpart).parent == kRootNode) {
         found.push_back(child);
         counterparts.insert(other);
       }
@@ -259,7 +247,7 @@ class GraphBuilder {
     for (const int32_t node : recomputed) originals[WithoutLastParts(At(node).name, 2)];
     for (size_t i = 0; i < graph_.nodes_.size(); ++i) {
       const GraphNode& node = graph_.nodes_[i];
-      if (node.kind != GraphNode::Kind::kModule || node.parent <= kRoot) continue;
+      if (node.kind != GraphNode::Kind::kModule || node.parent <= kRootNode) continue;
       const std::optional<ModuleCall> call = ModuleCallOf(node.name, kForward);
       if (!call) continue;
       if (const auto of = originals.find(call->module); of != originals.end())
@@ -274,7 +262,7 @@ class GraphBuilder {
       const int32_t original = candidates[next++];
       const int32_t parent = graph_.Find(Turned(At(At(original).parent).name, kForward, kBackward));
       if (parent < 0 || IsBelow(parent, node)) continue;
-      std::erase(At(kRoot).children, node);
+      std::erase(At(kRootNode).children, node);
       At(node).parent = -1;
       Attach(node, parent);
     }
@@ -282,7 +270,7 @@ class GraphBuilder {
 
   void CollectApis() {
     std::vector<int32_t> children;
-    children.swap(At(kRoot).children);
+    children.swap(At(kRootNode).children);
     std::vector<int32_t> collected;
     int collections = 0;
     for (size_t i = 0; i < children.size();) {
@@ -294,7 +282,7 @@ class GraphBuilder {
       }
       const int32_t collection = AddNode(graph_.arena_.Add(Cat(StepGraph::kCollection, ".", collections++)));
       At(collection).kind = GraphNode::Kind::kCollection;
-      At(collection).parent = kRoot;
+      At(collection).parent = kRootNode;
       At(collection).micro_step = At(children[i]).micro_step;
       for (; i < end; ++i) {
         At(children[i]).parent = collection;
@@ -302,7 +290,7 @@ class GraphBuilder {
       }
       collected.push_back(collection);
     }
-    At(kRoot).children = std::move(collected);
+    At(kRootNode).children = std::move(collected);
   }
 
   void AddGradients() {
@@ -319,7 +307,7 @@ class GraphBuilder {
     }
     for (const Entry& entry : table_.entries) {
       std::string_view module = entry.name;
-      if (const size_t dot = module.rfind('.'); dot != std::string_view::npos && IsNumber(module.substr(dot + 1))) {
+      if (const size_t dot = module.rfind('.'); dot != std::string_view::npos && IsNumberPart(module.substr(dot + 1))) {
         module = module.substr(0, dot);
       }
       if (!module.ends_with(kGradients) || graph_.Find(entry.name) >= 0) continue;
@@ -341,7 +329,7 @@ class GraphBuilder {
     uint32_t micro_step = 0;
     bool went_backward = false;
     absl::flat_hash_set<std::string_view> called;  // modules, in this micro step
-    for (const int32_t child : At(kRoot).children) {
+    for (const int32_t child : At(kRootNode).children) {
       const std::string_view name = At(child).name;
       const std::optional<ModuleCall> forward = ModuleCallOf(name, kForward);
       if (forward && !IsRecomputed(table_, At(child).stack)) {

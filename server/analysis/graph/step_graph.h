@@ -26,6 +26,9 @@ struct GraphNode {
   uint32_t micro_step = 0;
 };
 
+// Of StepGraph::nodes().
+inline constexpr int32_t kRootNode = 0;
+
 // The calls of one step as a tree: which module called what. Made from construct.json's calls by mindstudio-probe's
 // rules, so that both draw the same graph:
 //   - the root is "DefaultModel"; calls without a module around them are its children;

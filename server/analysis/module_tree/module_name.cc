@@ -10,10 +10,6 @@ namespace {
 constexpr int kGroupNames = 4;
 constexpr size_t kLongestGroup = 120;
 
-bool IsNumber(std::string_view part) {
-  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 }  // namespace
 
 std::vector<std::string_view> PartsOfName(std::string_view name) {
@@ -25,6 +21,10 @@ std::vector<std::string_view> PartsOfName(std::string_view name) {
   }
   parts.push_back(name.substr(begin));
   return parts;
+}
+
+bool IsNumberPart(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 bool IsModuleKind(std::string_view kind) { return kind == "Module" || kind == "Cell"; }
@@ -64,7 +64,7 @@ std::string_view LayerOf(std::string_view module) {
   size_t begin = 0;
   while (begin < module.size()) {
     const size_t end = std::min(module.find('.', begin), module.size());
-    if (IsNumber(module.substr(begin, end - begin))) return module.substr(0, end);
+    if (IsNumberPart(module.substr(begin, end - begin))) return module.substr(0, end);
     begin = end + 1;
   }
   return {};
@@ -85,7 +85,7 @@ std::string ModuleGroup(std::string_view module) {
     const std::string_view name = module.substr(0, end);
     module.remove_prefix(std::min(end + 1, module.size()));
     if (!group.empty()) group += '.';
-    group += IsNumber(name) ? "*" : name;
+    group += IsNumberPart(name) ? "*" : name;
   }
   if (group.size() > kLongestGroup) group.resize(kLongestGroup);
   return group;

@@ -17,6 +17,9 @@ namespace msprobe::server {
 // The parts of a name between its dots.
 std::vector<std::string_view> PartsOfName(std::string_view name);
 
+// Whether a part is a number: a layer's, a count of calls, an argument's place.
+bool IsNumberPart(std::string_view part);
+
 // Whether records with this first part are modules: PyTorch's Module, MindSpore's Cell.
 bool IsModuleKind(std::string_view kind);
 

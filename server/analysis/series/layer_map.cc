@@ -36,7 +36,7 @@ void Keep(LayerMap::Cell& cell, const LayerMap::Cell& other) {
 using Tell = std::function<bool(size_t done, size_t total)>;
 
 // Numbers names in the order in which they come.
-class Names {
+class NumberedNames {
  public:
   uint32_t NumberOf(std::string_view name) {
     const auto [found, fresh] = numbers_.try_emplace(std::string(name), static_cast<uint32_t>(names_.size()));
@@ -101,14 +101,14 @@ class GoldenValues : public TrendSink {
   const std::vector<uint32_t> steps_;  // in order
   const std::map<PlaceRank, PlaceRank> partners_;
   const Tell tell_;
-  Names names_;
+  NumberedNames names_;
   uint32_t tensor_ = 0;
   std::vector<std::vector<Known>> values_;  // by tensor, step; of token 0
   absl::flat_hash_map<std::tuple<uint32_t, size_t, uint32_t>, Known> later_;
 };
 
 // Two NaN, or two equal infinities, are no difference; one is.
-double Difference(double target, double golden) {
+double DifferenceOf(double target, double golden) {
   if (target == golden || (std::isnan(target) && std::isnan(golden))) return 0;
   return target - golden;
 }
@@ -142,7 +142,7 @@ class Painter : public TrendSink {
     if (golden_ != nullptr) {
       const std::optional<double> golden = golden_->Find(rank_, name_, columns_.IndexOf(step), token);
       if (!golden) return;
-      value = Difference(*value, *golden);
+      value = DifferenceOf(*value, *golden);
     }
     // What a float cannot hold would look infinite.
     constexpr double kMax = std::numeric_limits<float>::max();
@@ -192,7 +192,7 @@ class Painter : public TrendSink {
   const StepColumns columns_;
   GoldenValues* const golden_;  // null: none
   const Tell tell_;
-  Names tensors_, layers_;
+  NumberedNames tensors_, layers_;
   // Of the tensor whose points come.
   std::string name_;
   PlaceRank rank_;

@@ -26,7 +26,7 @@ namespace {
 using Place = StepTables::Place;
 using Values = std::vector<std::optional<double>>;
 
-using Names = std::set<std::string, std::less<>>;
+using NameSet = std::set<std::string, std::less<>>;
 
 constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
 constexpr DumpReading kNumbers{.stacks = false, .construct = false};
@@ -130,11 +130,11 @@ class TrendWalk {
            row.statistics[1].number() == -std::numeric_limits<double>::infinity();
   }
 
-  // Names of the set's masks of -inf. A part does not have what they were made of, so the first step with one is read
+  // NameSet of the set's masks of -inf. A part does not have what they were made of, so the first step with one is read
   // whole, and speaks for the set's other passes.
-  absl::StatusOr<const Names*> MasksOfSet(const StepTables& target, const std::vector<TrendStop>& stops,
-                                          const std::vector<TiledTrend::Pass>& passes, const StepTable& table) {
-    static const Names* const kNobody = new Names;
+  absl::StatusOr<const NameSet*> MasksOfSet(const StepTables& target, const std::vector<TrendStop>& stops,
+                                            const std::vector<TiledTrend::Pass>& passes, const StepTable& table) {
+    static const NameSet* const kNobody = new NameSet;
     const auto first =
         std::find_if(table.rows.begin(), table.rows.end(), [this](const Row& row) { return ReachesToInfinity(row); });
     if (first == table.rows.end()) return kNobody;
@@ -279,7 +279,7 @@ class TrendWalk {
   TrendSink& sink_;
   absl::Mutex mu_;
   absl::flat_hash_map<const void*, Choice> choices_ ABSL_GUARDED_BY(mu_);  // by StepTable.layout
-  std::map<size_t, Names> masks_of_sets_;                                  // by the set's first step
+  std::map<size_t, NameSet> masks_of_sets_;                                // by the set's first step
   size_t done_ = 0;
   size_t total_ = 0;
   absl::Time told_ = absl::InfinitePast();

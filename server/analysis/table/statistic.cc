@@ -6,7 +6,7 @@
 namespace msprobe::server {
 namespace {
 
-std::optional<double> NumberOf(const Cell& cell) {
+std::optional<double> KnownStatistic(const Cell& cell) {
   if (cell.kind == Cell::Kind::kNone || cell.kind == Cell::Kind::kText) return std::nullopt;
   return cell.number();
 }
@@ -25,7 +25,7 @@ std::optional<double> Both(std::optional<double> a, std::optional<double> b, Com
 
 }  // namespace
 
-bool HasStatistics(const Row& row) { return row.is_tensor || NumberOf(row.statistics[0]).has_value(); }
+bool HasStatistics(const Row& row) { return row.is_tensor || KnownStatistic(row.statistics[0]).has_value(); }
 
 double ElementsOf(std::string_view shape) {
   double elements = 1;
@@ -48,7 +48,7 @@ std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statis
   if (!row.is_tensor) {
     const bool own_value = statistic == Statistic::kMax || statistic == Statistic::kMin ||
                            statistic == Statistic::kMean || statistic == Statistic::kNorm;
-    return own_value ? NumberOf(row.statistics[0]) : std::nullopt;
+    return own_value ? KnownStatistic(row.statistics[0]) : std::nullopt;
   }
   const ExtendedStatistics* const more =
       row.extended < 0 ? nullptr : &table.extended[static_cast<size_t>(row.extended)];
@@ -58,15 +58,15 @@ std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statis
   const double elements = counts_elements ? ElementsOf(table.text(row.shape)) : 0;
   switch (statistic) {
     case Statistic::kMax:
-      return NumberOf(row.statistics[0]);
+      return KnownStatistic(row.statistics[0]);
     case Statistic::kMin:
-      return NumberOf(row.statistics[1]);
+      return KnownStatistic(row.statistics[1]);
     case Statistic::kMean:
       if (more != nullptr && more->has_mean) return more->mean;
-      return NumberOf(row.statistics[2]);
+      return KnownStatistic(row.statistics[2]);
     case Statistic::kNorm:
       if (more != nullptr && more->has_norm) return more->norm;
-      return NumberOf(row.statistics[3]);
+      return KnownStatistic(row.statistics[3]);
     case Statistic::kVariance:
       if (more == nullptr || !more->has_variance) return std::nullopt;
       return more->variance;

@@ -20,6 +20,8 @@ class TableLayouts {
  public:
   // A row costs about 350 bytes: together about 100 MiB. The one used last stays, whatever its size.
   static constexpr size_t kMaxRows = 300'000;
+  // For who reads a run's steps as they end: about 20 MiB.
+  static constexpr size_t kWatchedRows = 60'000;
 
   explicit TableLayouts(size_t max_rows = kMaxRows) : max_rows_(max_rows) {}
 

@@ -10,8 +10,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kBlock = 1024;
-
 double Distance(const ElementPair& pair) {
   if (IsSame(pair.target, pair.golden)) return 0;
   if (pair.target.is_whole() && pair.golden.is_whole()) {
@@ -32,9 +30,9 @@ ElementPicker::ElementPicker(const TensorDescription& target, const TensorDescri
 void ElementPicker::Add(const char* target, const char* golden, size_t count) {
   const ElementLoad load_target = LoadOf(target_.dtype), load_golden = LoadOf(golden_.dtype);
   const size_t parts = IsComplex(target_.dtype) ? 2 : 1;
-  double a[kBlock], b[kBlock];
+  double a[kLoadedAtOnce], b[kLoadedAtOnce];
   for (size_t left = count * parts; left > 0;) {
-    const size_t block = std::min(left, kBlock);
+    const size_t block = std::min(left, kLoadedAtOnce);
     load_target(target, block, target_, a);
     load_golden(golden, block, golden_, b);
     for (size_t i = 0; i < block; ++i) {

@@ -15,8 +15,6 @@ namespace {
 
 using Element = TensorPreview::Element;
 
-constexpr size_t kBlock = 1024;
-
 // Gives every element in order, complex ones by their absolute value.
 absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint64_t index, const Cell& value)> visit) {
   const TensorDescription& description = source.description();
@@ -29,10 +27,10 @@ absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint6
   const size_t parts = complex ? 2 : 1;
   std::string rest;  // of an element that two chunks share
   uint64_t index = 0;
-  double values[2 * kBlock];
+  double values[2 * kLoadedAtOnce];
   const auto add = [&](const char* from, size_t count) {
     while (count > 0) {
-      const size_t block = std::min(count, kBlock);
+      const size_t block = std::min(count, kLoadedAtOnce);
       load(from, block * parts, description, values);
       for (size_t i = 0; i < block; ++i) {
         visit(index++, complex ? Cell::Real(std::hypot(values[2 * i], values[2 * i + 1]))

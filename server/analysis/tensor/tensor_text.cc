@@ -12,8 +12,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kBlock = 1024;
-
 class TensorText : public TensorFileWriter {
  public:
   TensorText(TensorDescription description, uint64_t elements, ByteSink sink)
@@ -29,9 +27,9 @@ class TensorText : public TensorFileWriter {
     carry_ += content;
     const size_t whole = carry_.size() / size_;
     const ElementLoad load = LoadOf(description_.dtype);
-    double values[kBlock];
-    for (size_t at = 0; at < whole; at += kBlock) {
-      const size_t block = std::min(kBlock, whole - at);
+    double values[kLoadedAtOnce];
+    for (size_t at = 0; at < whole; at += kLoadedAtOnce) {
+      const size_t block = std::min(kLoadedAtOnce, whole - at);
       if (written_ + block > elements_) return absl::InvalidArgumentError(Cat("more than ", elements_, " elements"));
       load(carry_.data() + at * size_, block, description_, values);
       std::string text;

@@ -11,12 +11,12 @@ namespace {
 constexpr std::string_view kParameter = ".parameter:norm";
 constexpr std::string_view kReduced = ".parameters_grad.reduced:norm";
 constexpr std::string_view kClipped = ".parameters_grad.clipped:norm";
-constexpr size_t kGradients = 32;
+constexpr size_t kMostGradients = 32;
 
 // The norms of one parameter and of its gradient. In a step those of the gradient come first.
 struct Norms {
-  RobustWindow gradients{kGradients};  // of earlier steps
-  std::optional<uint32_t> step;        // of the gradient
+  RobustWindow gradients{kMostGradients};  // of earlier steps
+  std::optional<uint32_t> step;            // of the gradient
   double gradient = 0;
   std::optional<double> parameter;
   uint32_t count = 0;  // of the parameter

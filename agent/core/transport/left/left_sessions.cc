@@ -13,7 +13,7 @@ namespace msprobe::core {
 namespace {
 
 // How often a thread that waits looks whether it is to stop.
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kPause = absl::Milliseconds(100);
 // Without progress, before the next session has its turn.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 // How long the end of a process waits for a server that may not be there.
@@ -42,7 +42,7 @@ bool LeftSessions::Await(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   connected_by_ = std::min(connected_by_, absl::Now() + kToConnect);
   const auto over = [this] { return !thread_.joinable() || done_ || (!connected_ && absl::Now() >= connected_by_); };
-  while (!over() && absl::Now() < deadline) absl::SleepFor(std::min(kLook, deadline - absl::Now()));
+  while (!over() && absl::Now() < deadline) absl::SleepFor(std::min(kPause, deadline - absl::Now()));
   return over();
 }
 

@@ -24,7 +24,7 @@
 namespace msprobe::core {
 namespace {
 
-constexpr uint32_t kMagic = 0x4C50534D;  // "MSPL"
+constexpr uint32_t kSpoolMagic = 0x4C50534D;  // "MSPL"
 constexpr std::string_view kOriginKey = "origin";
 constexpr std::string_view kHelloKey = "session";
 constexpr std::string_view kSuffix = ".spool";
@@ -39,23 +39,23 @@ std::optional<std::pair<std::string, uint32_t>> SegmentOf(const std::filesystem:
   return std::pair(stem.substr(0, dash), number);
 }
 
-struct Header {
+struct SpoolHeader {
   uint32_t magic;
   uint32_t crc;  // of what follows
   uint64_t length;
   uint64_t key_length;
 };
-static_assert(sizeof(Header) == 24);
+static_assert(sizeof(SpoolHeader) == 24);
 
 uint32_t Extend(uint32_t crc, std::string_view bytes) {
   return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
-uint32_t CrcOfLengths(const Header& header) {
+uint32_t CrcOfLengths(const SpoolHeader& header) {
   return Extend(0, {reinterpret_cast<const char*>(&header.length), sizeof(header.length) + sizeof(header.key_length)});
 }
 
-uint32_t Crc(const Header& header, std::string_view key, std::string_view content) {
+uint32_t Crc(const SpoolHeader& header, std::string_view key, std::string_view content) {
   return Extend(Extend(CrcOfLengths(header), key), content);
 }
 
@@ -118,7 +118,7 @@ bool TakeOrigin(const Spool::Entry& entry, SessionOrigin* origin) {
 
 // 0, or what errno says.
 int WriteEntry(int descriptor, std::string_view key, std::string_view content, uint64_t offset) {
-  Header header{.magic = kMagic, .crc = 0, .length = content.size(), .key_length = key.size()};
+  SpoolHeader header{.magic = kSpoolMagic, .crc = 0, .length = content.size(), .key_length = key.size()};
   header.crc = Crc(header, key, content);
   std::string head(reinterpret_cast<const char*>(&header), sizeof(header));
   head += key;
@@ -126,23 +126,23 @@ int WriteEntry(int descriptor, std::string_view key, std::string_view content, u
   return error != 0 ? error : WriteAll(descriptor, content, offset + head.size());
 }
 
-absl::StatusOr<Header> ReadHeader(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
-  Header header;
+absl::StatusOr<SpoolHeader> ReadHeader(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
+  SpoolHeader header;
   if (limit < sizeof(header)) return absl::DataLossError(Cat("cut off entry in ", path, " at ", offset));
   if (int error = ReadAll(descriptor, reinterpret_cast<char*>(&header), sizeof(header), offset)) {
     return Failure("read", path, error);
   }
   const uint64_t rest = limit - sizeof(header);
-  if (header.magic != kMagic || header.key_length > rest || header.length > rest - header.key_length) {
+  if (header.magic != kSpoolMagic || header.key_length > rest || header.length > rest - header.key_length) {
     return absl::DataLossError(Cat("damaged entry in ", path, " at ", offset));
   }
   return header;
 }
 
 absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
-  const absl::StatusOr<Header> found = ReadHeader(descriptor, path, offset, limit);
+  const absl::StatusOr<SpoolHeader> found = ReadHeader(descriptor, path, offset, limit);
   if (!found.ok()) return found.status();
-  const Header& header = *found;
+  const SpoolHeader& header = *found;
   Spool::Entry entry;
   entry.key.resize(header.key_length);
   entry.content.resize(header.length);
@@ -217,7 +217,7 @@ absl::Status Spool::OpenSegment() {
       unlink(segment.path.c_str());
       return Failure("write", segment.path, failed);
     }
-    segment.size = sizeof(Header) + kOriginKey.size() + origin_.size();
+    segment.size = sizeof(SpoolHeader) + kOriginKey.size() + origin_.size();
     held_bytes_ += segment.size;
   }
   segments_.emplace(next_segment_++, std::move(segment));
@@ -245,7 +245,7 @@ absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_vie
 }
 
 absl::StatusOr<Spool::Place> Spool::TryAppend(std::string_view key, std::string_view content) {
-  const uint64_t size = sizeof(Header) + key.size() + content.size();
+  const uint64_t size = sizeof(SpoolHeader) + key.size() + content.size();
   if (held_bytes_ + size > quota_) {
     return absl::ResourceExhaustedError(Cat("the spool in ", directory_, " is full: ", quota_, " bytes"));
   }
@@ -279,13 +279,13 @@ absl::Status Spool::Verify(const Place& place) const {
   if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
   const auto& [file, path, size, live] = it->second;
   const int descriptor = file->get();
-  const absl::StatusOr<Header> header = ReadHeader(descriptor, path, place.offset, place.size);
+  const absl::StatusOr<SpoolHeader> header = ReadHeader(descriptor, path, place.offset, place.size);
   if (!header.ok()) return header.status();
   uint32_t crc = CrcOfLengths(*header);
   constexpr uint64_t kPiece = 1 << 18;
   std::string piece;
-  const uint64_t end = place.offset + sizeof(Header) + header->key_length + header->length;
-  for (uint64_t at = place.offset + sizeof(Header); at < end; at += piece.size()) {
+  const uint64_t end = place.offset + sizeof(SpoolHeader) + header->key_length + header->length;
+  for (uint64_t at = place.offset + sizeof(SpoolHeader); at < end; at += piece.size()) {
     piece.resize(std::min(kPiece, end - at));
     if (int error = ReadAll(descriptor, piece.data(), piece.size(), at)) return Failure("read", path, error);
     crc = Extend(crc, piece);
@@ -299,13 +299,13 @@ absl::StatusOr<Spool::Part> Spool::ReadPart(const Place& place, uint64_t from, s
   if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
   const auto& [file, path, segment_size, live] = it->second;
   const int descriptor = file->get();
-  const absl::StatusOr<Header> header = ReadHeader(descriptor, path, place.offset, place.size);
+  const absl::StatusOr<SpoolHeader> header = ReadHeader(descriptor, path, place.offset, place.size);
   if (!header.ok()) return header.status();
   if (from > header->length) return absl::OutOfRangeError(Cat("the entry in ", path, " ends before ", from));
   Part part;
   part.bytes.resize(std::min<uint64_t>(size, header->length - from));
   part.last = from + part.bytes.size() == header->length;
-  const uint64_t at = place.offset + sizeof(Header) + header->key_length + from;
+  const uint64_t at = place.offset + sizeof(SpoolHeader) + header->key_length + from;
   if (int error = ReadAll(descriptor, part.bytes.data(), part.bytes.size(), at)) return Failure("read", path, error);
   return part;
 }
@@ -375,7 +375,7 @@ absl::Status Spool::Adopt(uint32_t number, const std::string& path, Left* left) 
   while (segment.size < size) {
     absl::StatusOr<Entry> entry = ReadEntry(descriptor, path, segment.size, size - segment.size);
     if (!entry.ok()) break;  // what a crash left unfinished
-    const uint64_t length = sizeof(Header) + entry->key.size() + entry->content.size();
+    const uint64_t length = sizeof(SpoolHeader) + entry->key.size() + entry->content.size();
     if (!TakeOrigin(*entry, &left->origin)) {
       left->entries.push_back({std::move(entry->key), {.segment = number, .offset = segment.size, .size = length}});
       ++segment.live;
@@ -400,7 +400,7 @@ absl::StatusOr<std::vector<Spool::Entry>> Spool::ReadSegment(const std::string& 
   for (uint64_t offset = 0; offset < size;) {
     absl::StatusOr<Entry> entry = ReadEntry(descriptor, path, offset, size - offset);
     if (!entry.ok()) break;
-    offset += sizeof(Header) + entry->key.size() + entry->content.size();
+    offset += sizeof(SpoolHeader) + entry->key.size() + entry->content.size();
     entries.push_back(*std::move(entry));
   }
   close(descriptor);

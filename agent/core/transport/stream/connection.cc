@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kWelcomeTimeout(10);
-constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kMostChunkBytes = size_t{1} << 20;
 
 bool Has(const v1::Welcome& welcome, std::string_view capability) {
   return std::find(welcome.capabilities().begin(), welcome.capabilities().end(), capability) !=
@@ -69,7 +69,7 @@ void Connection::Welcomed(const v1::Welcome& welcome) {
   connector_.Succeeded(welcome.server_version());
   ServerOffers& offers = stream_.offers;
   offers.chunk_bytes =
-      welcome.max_chunk_bytes() == 0 ? kChunkBytes : std::min<size_t>(kChunkBytes, welcome.max_chunk_bytes());
+      welcome.max_chunk_bytes() == 0 ? kMostChunkBytes : std::min<size_t>(kMostChunkBytes, welcome.max_chunk_bytes());
   offers.chunks = Has(welcome, "payload_chunks");
   offers.memory = offers.chunks && stream_.shares_memory && Has(welcome, "shared_memory");
   offers.digests = Has(welcome, "digests");
