@@ -121,9 +121,22 @@ def test_records_of_ranges_and_of_several_ranks(server: FakeServer, run_client: 
     result = run_client("records", "training", "--step", "7-9", "--server", server.address)
     assert result.returncode == 3
     assert result.stderr == (
-        "msprobe-client: run training has no step 7-9 of rank any; "
-        "it has step 0 rank0, step 0 rank1, step 1 rank0, step 1 rank1\n"
+        "msprobe-client: run training has no step 7-9; it has step 0 rank0, step 0 rank1, step 1 rank0, step 1 rank1\n"
     )
+
+
+def test_a_table_says_of_which_step_and_rank_a_record_is_where_there_are_several(
+    server: FakeServer, run_client: Run
+) -> None:
+    def heading(*arguments: object) -> list[str]:
+        result = run_client("records", "training", "--server", server.address, *arguments)
+        assert result.returncode == 0, result.stderr
+        return str(result.stdout).splitlines()[0].split()[:3]
+
+    assert heading("--step", "0", "--rank", "1") == ["NAME", "DTYPE", "SHAPE"]
+    assert heading("--rank", "1") == ["NAME", "STEP", "DTYPE"]
+    assert heading("--step", "0") == ["NAME", "RANK", "DTYPE"]
+    assert heading() == ["NAME", "STEP", "RANK"]
 
 
 @pytest.mark.parametrize(

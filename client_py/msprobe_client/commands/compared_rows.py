@@ -172,7 +172,11 @@ def summary(total: RollUp, lonely: list[UnpairedStep], *, shown: int | None) -> 
         lines.append(f"worst: {total.worst} ({times(total.worst_excess)} the tolerance)")
     lines += map(str, lonely)
     if total.rows and not total.differences and not lonely:
-        lines.append("equal within tolerance")
+        unknown = total.verdicts.get("unknown", 0)
+        if unknown == total.rows:
+            lines.append("nothing could be compared: every verdict is unknown")
+        else:
+            lines.append("equal within tolerance" + (f", as far as known: {unknown} are unknown" if unknown else ""))
     return lines
 
 

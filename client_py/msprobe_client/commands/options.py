@@ -192,12 +192,11 @@ class Selection:
         """The run's steps and ranks that are meant; NotFound lists those that there are."""
         chosen = [summary for summary in summaries if self.has(summary)]
         if not chosen:
-            steps, ranks = (" ".join(texts) or "any" for texts in self._texts)
+            steps, ranks = (" ".join(texts) for texts in self._texts)
+            asked = " of ".join(word for word in (steps and f"step {steps}", ranks and f"rank {ranks}") if word)
             there = [f"step {summary.step} {summary.rank}" for summary in summaries[:10]]
             more = ", ..." if len(summaries) > len(there) else ""
-            raise NotFound(
-                f"run {run} has no step {steps} of rank {ranks}; it has {', '.join(there) or 'no steps'}{more}"
-            )
+            raise NotFound(f"run {run} has no {asked or 'steps'}; it has {', '.join(there) or 'none'}{more}")
         return chosen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
@@ -16,7 +16,7 @@ from msprobe_client.errors import NotFound
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
-    from msprobe_client.model import Record
+    from msprobe_client.model import Rank, Record
 
 EXAMPLES = (
     "msprobe-client records tuesday --step 3 --rank 0 --name 'Functional.*'",
@@ -60,11 +60,11 @@ def run(
     chosen = options.format or Format.table
     rows_of = _record_row if chosen == Format.json else _tensor_rows
     with connected(options, source) as client, _as_run(client, source) as run:
-        if request is None:
-            found = _records(client, source, run, selection, name, token, stack)
-        else:
-            found = _records_of_request(client, source, run, selection, name, request, token, stack)
-        write(chosen, _columns(edges=edges), (row for record in found for row in rows_of(record)))
+        places = _places(client, source, run, selection, request, token)
+        found = (
+            record for place in places for record in client.records(run, name=name, with_stack=stack, **place._asdict())
+        )
+        write(chosen, _columns(places, edges=edges), (row for record in found for row in rows_of(record)))
 
 
 def _refuse_beside_filters(request: str | None, *, stack: bool, edges: bool) -> None:
@@ -91,14 +91,25 @@ def _show_tensors(
         write(options.format or Format.table, found_columns(), rows)
 
 
-def _columns(*, edges: bool) -> Any:
+class _Place(NamedTuple):
+    """A step of a rank, or one forward pass of it."""
+
+    step: int
+    rank: Rank
+    token: int | None = None
+    epoch: int | None = None  # None: the last
+
+
+def _columns(places: list[_Place], *, edges: bool) -> Any:
+    """A table says of which step and rank a record is where there are several."""
     from msprobe_client.output import Column, show
 
+    steps, ranks = ({place[part] for place in places} for part in range(2))
     made_by = (Column("edge", "FROM"),) if edges else ()
     return (
         Column("name", "NAME"),
-        Column("step", "", in_table=False),
-        Column("rank", "", in_table=False),
+        Column("step", "STEP", right=True, in_table=len(steps) > 1),
+        Column("rank", "RANK", in_table=len(ranks) > 1),
         Column("token", "", in_table=False),
         Column("ordinal", "", in_table=False),
         Column("record", "", in_table=False),
@@ -133,35 +144,23 @@ def _as_run(client: Client, source: str) -> Iterator[str]:
         yield run
 
 
-def _records(
-    client: Client, source: str, run: str, selection: Selection, name: str | None, token: int | None, stack: bool
-) -> Iterator[Record]:
-    single = selection.single
-    places = [single] if single else [(item.step, item.rank) for item in selection.of(source, client.steps(run))]
-    for step, rank in places:
-        yield from client.records(run, step=step, rank=rank, name=name, token=token, with_stack=stack)
-
-
-def _records_of_request(
-    client: Client,
-    source: str,
-    run: str,
-    selection: Selection,
-    name: str | None,
-    request: str,
-    position: int | None,
-    stack: bool,
-) -> Iterator[Record]:
-    """All records of each forward pass that held the request (and the position), with the batch's other requests."""
-    steps = client.steps(run, request=request, position=position)
+def _places(
+    client: Client, source: str, run: str, selection: Selection, request: str | None, token: int | None
+) -> list[_Place]:
+    """Of a request: each forward pass that held it, or its token `token`, with the batch's other requests."""
+    if request is None:
+        single = selection.single
+        found = [single] if single else [(item.step, item.rank) for item in selection.of(source, client.steps(run))]
+        return [_Place(step, rank, token) for step, rank in found]
+    steps = client.steps(run, request=request, position=token)
     if not steps:
-        what = "a token" if position is None else f"token {position}"
+        what = "a token" if token is None else f"token {token}"
         raise NotFound(f"run {source} has no forward pass that held {what} of request {request!r}")
-    for item in selection.of(source, steps):
-        for token in dict.fromkeys(span.token for span in item.token_spans):
-            yield from client.records(
-                run, step=item.step, rank=item.rank, name=name, token=token, with_stack=stack, epoch=item.epoch
-            )
+    return [
+        _Place(item.step, item.rank, passed, item.epoch)
+        for item in selection.of(source, steps)
+        for passed in dict.fromkeys(span.token for span in item.token_spans)
+    ]
 
 
 def _note(record: Record) -> str:

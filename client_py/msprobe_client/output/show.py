@@ -56,9 +56,11 @@ def ranks(value: Sequence[Rank]) -> str:
 
 
 def stack(lines: Sequence[str]) -> list[str]:
-    """The innermost frames, from the first that is not torch's own."""
+    """The innermost frames, from the first that is not torch's own, and how many are left out."""
     first = next((place for place, line in enumerate(lines) if not _OF_TORCH.match(line)), 0)
-    return [" ".join(line.split()) for line in lines[first : first + _FRAMES]]
+    shown = [" ".join(line.split()) for line in lines[first : first + _FRAMES]]
+    left = len(lines) - first - len(shown)
+    return [*shown, f"... and {left} more; --format json has all"] if left > 0 else shown
 
 
 def gaps(value: Sequence[Any]) -> str:

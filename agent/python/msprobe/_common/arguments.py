@@ -78,6 +78,12 @@ def json_text(value: Any, name: str) -> str | None:
         raise MsprobeError(f"{name} is {value!r}; it should be a dict, as in config.json") from None
 
 
+def seconds(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise MsprobeError(f"{name} is {value!r}; it should be a number of seconds, at least 0")
+    return float(value)
+
+
 def init_step(step: Any) -> int:
     if not is_integer(step) or step < 0:
         raise MsprobeError(f"init step is {step!r}; it should be an integer of at least 0")

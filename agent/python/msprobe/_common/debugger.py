@@ -302,7 +302,7 @@ class Debugger:
 
         False: not within timeout seconds.
         """
-        return cls._the()._wait(timeout)
+        return cls._the()._wait(arguments.seconds(timeout, "timeout"))
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
