@@ -356,7 +356,7 @@ class Scene:
                 for server in servers_of(dump_path):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(server, signal.SIGKILL)
-                wait_until(lambda path=dump_path: not servers_of(path), 10, "the server is killed")
+                wait_until(lambda path=dump_path: not servers_of(path), 60, "the server is killed")
             sent = 0
             # One that was being started may still be on its way, and take it first.
             if (left or down) and not servers_of(dump_path):

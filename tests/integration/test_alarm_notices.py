@@ -68,6 +68,7 @@ def test_a_notice_comes_through_failures_redirects_and_a_killed_server(tmp_path,
             job = Job(tmp_path, stack, "told", server=f"unix:{address}", task="statistics", level="L0", step=[0])
             job.say("nan")
             with Client(f"unix:{address}") as client:
+                wait_until(lambda: "told" in [each.run for each in client.runs()], PATIENCE, "the run is known")
                 (alarm,) = wait_until(lambda: list(client.monitor.alarms("told")), PATIENCE, "the alarm is stored")
             follow = [find_binary("msprobe-client"), "--server", f"unix:{address}", "alarms", "told", "--follow"]
             follower = stack.enter_context(Background([*follow, "--format", "json"], tmp_path / "followed.json"))

@@ -283,7 +283,7 @@ def test_tensors_of_passed_calls_go_also_where_the_server_is_killed_in_between(c
             for steps in (4, 12):
                 run(f"healthy{steps}", steps)
                 wait_until(lambda: through(asked, f"healthy{steps}"), 60, "everything is checked")  # noqa: B023
-                wait_until(lambda: left() == 0, 20, "nothing is left, however many steps there were")
+                wait_until(lambda: left() == 0, 60, "nothing is left, however many steps there were")
                 assert metric(metrics, "msprobe_check_released_bytes_total") > 0
         with external_server(*where), Client(address) as asked:
             run("killed", 6, "wrong")
@@ -295,7 +295,7 @@ def test_tensors_of_passed_calls_go_also_where_the_server_is_killed_in_between(c
         with external_server(*where), Client(address) as asked:
             with worker(client, address, tmp_path / "c.log", "--lease", "1"):
                 wait_until(lambda: through(asked, "killed"), 60, "everything is checked")
-                wait_until(lambda: metric(metrics, "msprobe_check_released_bytes_total") > 0, 20, "tensors go")
+                wait_until(lambda: metric(metrics, "msprobe_check_released_bytes_total") > 0, 60, "tensors go")
             words = [client, "--server", address, "check", "killed"]
             follow = subprocess.run(
                 [*words, "--follow", "--format", "json"],

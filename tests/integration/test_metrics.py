@@ -65,7 +65,7 @@ def test_a_scrape_has_what_the_document_says_and_counts_what_was_sent(tmp_path, 
         assert scrape(port)["msprobe_store_written_bytes_total"].total > PAYLOAD_BYTES
         metrics = wait_until(
             lambda: (now := scrape(port))["msprobe_ingest_waiting_batches"].total == 0 and now,
-            10,
+            60,
             "the server has looked at its sessions again",
         )
         end(server)

@@ -220,7 +220,7 @@ def test_a_nan_among_candidates_raises_an_alarm_and_a_forbidden_one_does_not(tmp
     config = write_config(tmp_path / "config.json", tmp_path / "dump", server=address, run="chat", dump_enable=False)
     with external_server(tmp_path / "s", tmp_path / "data", tmp_path / "server.log"), Client(address) as client:
         run([sys.executable, PROGRAMS / "replies.py", "--config", config])
-        (alarm,) = wait_until(lambda: list(client.monitor.alarms("chat")), 20, "the alarm")
+        (alarm,) = wait_until(lambda: list(client.monitor.alarms("chat")), 60, "the alarm")
         assert (alarm.series, alarm.step, alarm.offences) == ("response/fault", 1, 1)
         assert alarm.why == "token 1 has a log-probability that is not finite"
         assert not client.steps("chat"), "tokens open no step"

@@ -140,7 +140,7 @@ def test_a_killed_programs_file_goes_when_its_server_notices(tmp_path, dump_path
     with holding(tmp_path, running) as (program, name):
         program.wait_for(lambda: exported_steps(dump_path) == [0], 60, "the step is exported")
         program.kill()
-        wait_until(lambda: not (SHARED / name).exists(), 20, "the file is gone")
+        wait_until(lambda: not (SHARED / name).exists(), 60, "the file is gone")
 
 
 @pytest.mark.timeout(120)

@@ -83,15 +83,15 @@ def test_sighup_reads_the_settings_again(server_binary, conf, short_directory, t
         server.wait_for(lambda: accepts_connections(short_directory / "s.sock"), 30, "it listens")
         conf(log_level="info", retain_runs=5, memory_limit="512MiB")
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for(lambda: "settings read again" in server.output, 10, "it read them")
+        server.wait_for(lambda: "settings read again" in server.output, 60, "it read them")
         assert "memory_limit has changed, which takes effect at a restart" in server.output
         conf(retain_runs="-1")
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for(lambda: "settings stay as they were" in server.output, 10, "it refuses")
+        server.wait_for(lambda: "settings stay as they were" in server.output, 60, "it refuses")
         assert "--retain_runs=-1" in server.output
         conf(log_level="error", retain_runs=5)
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for(lambda: server.output.count("settings read again") >= 1, 10, "it read them")
+        server.wait_for(lambda: server.output.count("settings read again") >= 1, 60, "it read them")
         server.process.send_signal(signal.SIGTERM)
         server.finish(30)
 

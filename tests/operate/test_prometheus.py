@@ -146,4 +146,4 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
             assert (first["step"], first["op"], first["module"]) == (NAN_AT, "Torch.log.0.forward", "layers.2")
             go.touch()
             traced.finish(60)
-        wait_until(lambda: not seen.ask("msprobe_last_complete_step"), 15, "the rank is no longer shown as running")
+        wait_until(lambda: not seen.ask("msprobe_last_complete_step"), 60, "the rank is no longer shown as running")
