@@ -161,7 +161,7 @@ absl::Status RunControl::Ask(const v1::ControlRunRequest& request, const std::st
 }
 
 bool RunControl::Answered(const std::map<std::string, Process>& asked, uint64_t id, bool is_status) {
-  return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) {
+  return std::all_of(asked.begin(), asked.end(), [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (entry.second.answer() == Answer::UNABLE) return true;
     const auto report = reports_.find(entry.first);
     if (report == reports_.end()) return false;

@@ -47,11 +47,12 @@ absl::Status JobQueue::LoadJobs() {
   std::map<uint32_t, std::string> owners;
   for (const storage::RunRow& run : *runs) owners[run.number()] = run.owner();
   absl::Status status =
-      database.ForEach(Family::kMeta, MetaPrefix(MetaSpace::kJob), [&](std::string_view, std::string_view value) {
-        auto row = DecodeAs<storage::JobRow>(value);
-        if (row.ok()) jobs_.emplace(row->job(), LiveJob(*row, owners[row->run()]));
-        return row.status();
-      });
+      database.ForEach(Family::kMeta, MetaPrefix(MetaSpace::kJob),
+                       [&](std::string_view, std::string_view value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                         auto row = DecodeAs<storage::JobRow>(value);
+                         if (row.ok()) jobs_.emplace(row->job(), LiveJob(*row, owners[row->run()]));
+                         return row.status();
+                       });
   for (auto& [number, job] : jobs_) {
     if (!status.ok()) return status;
     auto progress = database.Find<storage::JobProgressRow>(job.Key(MetaSpace::kJobProgress));
@@ -59,16 +60,16 @@ absl::Status JobQueue::LoadJobs() {
     if (!progress->has_value()) return absl::DataLossError(Cat("job ", number, " has no row of its progress"));
     job.progress = **progress;
     job.durable = Results(job.progress);
-    status =
-        database.ForEach(Family::kMeta, job.Key(MetaSpace::kJobReturned),
-                         [&job, this](std::string_view key, std::string_view value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                           auto row = DecodeAs<storage::JobReturnedRow>(value);
-                           if (!row.ok()) return row.status();
-                           const uint32_t item = ReadU32(key, 9);
-                           job.returned[item] = {.item = item, .lost = row->lost(), .alone = row->alone()};
-                           ++returned_;
-                           return absl::OkStatus();
-                         });
+    status = database.ForEach(Family::kMeta, job.Key(MetaSpace::kJobReturned),
+                              [&job = job, this](std::string_view key, std::string_view value)
+                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                                    auto row = DecodeAs<storage::JobReturnedRow>(value);
+                                    if (!row.ok()) return row.status();
+                                    const uint32_t item = ReadU32(key, 9);
+                                    job.returned[item] = {.item = item, .lost = row->lost(), .alone = row->alone()};
+                                    ++returned_;
+                                    return absl::OkStatus();
+                                  });
   }
   return status;
 }

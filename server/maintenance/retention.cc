@@ -51,8 +51,8 @@ void Retention::Stop() {
 }
 
 absl::Status Retention::Admit(uint32_t run) const {
-  if (options_.run_quota == 0) return absl::OkStatus();
   absl::MutexLock lock(&mu_);
+  if (options_.run_quota == 0) return absl::OkStatus();
   auto found = beyond_quota_.find(run);
   if (found == beyond_quota_.end()) return absl::OkStatus();
   return absl::ResourceExhaustedError(Cat("the run has ", found->second >> 20, " MiB, its quota is ",

@@ -90,7 +90,8 @@ HeldWeight Joined(const std::map<std::pair<std::vector<int64_t>, std::vector<int
       weight.shape = part->shape;
       weight.digests = part->digests;
     } else {
-      std::erase_if(weight.digests, [&](const auto& each) { return !part->digests.contains(each.first); });
+      std::erase_if(weight.digests,
+                    [&, &part = part](const auto& each) { return !part->digests.contains(each.first); });
       for (auto& [dtype, blocks] : weight.digests) {
         const BlockDigests& more = part->digests.at(dtype);
         for (size_t i = 0; i < blocks.size(); ++i) blocks[i] += more[i];

@@ -70,7 +70,6 @@ bool Matches(std::string_view wanted, std::string_view verdict) {
   return wanted == verdict;
 }
 
-// A word of a command line.
 // A call that has no rows of its own: it crashed, or its worker could not check it.
 void WriteWithoutRows(JsonWriter& json, const v1::ItemResult& result, const CallPlace& place, const v1::Job& job) {
   rapidjson::Document options;

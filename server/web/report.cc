@@ -38,12 +38,11 @@ constexpr const char* kEverywhere = "4000000000";  // a window around any pictur
 // rank3 as --rank takes it.
 std::string RankWord(const std::string& rank) { return rank.starts_with("rank") ? rank.substr(4) : rank; }
 
-// In a shell.
 // A record that the report shows.
 struct Shown {
   std::string rank, op, tensor;
   uint32_t step = 0;
-  friend auto operator<=>(const Shown&, const Shown&) = default;
+  friend bool operator==(const Shown&, const Shown&) = default;
 };
 
 std::string TextOf(const rapidjson::Value& object, const char* name) {

@@ -5,11 +5,6 @@
 #include "agent/core/payload/shared_file.h"
 
 namespace msprobe::core {
-namespace {
-
-// If pages are larger (some aarch64 kernels), the rest of the last page belongs to the memory, too.
-
-}  // namespace
 
 size_t MappedMemory::Rounded(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 

@@ -19,6 +19,7 @@ class SharedFile;
 // Threads: one at a time.
 class MappedMemory {
  public:
+  // If pages are larger (some aarch64 kernels), the rest of the last page belongs to the memory, too.
   static constexpr size_t kPage = 4096;
 
   MappedMemory() = default;

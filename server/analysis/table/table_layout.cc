@@ -111,8 +111,8 @@ class Maker {
       Add(fields);
     } else if (fields.items.size() == 1) {
       // Its only field, which has no part in names of rows.
-      path_.emplace_back(fields.items[0].first);
-      Add(fields.items[0].second);
+      path_.emplace_back(fields.items[0].key);
+      Add(fields.items[0].value);
       path_.pop_back();
     } else {
       rows_.AddNull();
@@ -161,7 +161,7 @@ class Maker {
         for (size_t i = 0; i < value.items.size(); ++i) {
           const size_t here = rows_.Enter(static_cast<int>(i));
           path_.push_back(Cat(i));
-          Add(value.items[i].second);
+          Add(value.items[i].value);
           path_.pop_back();
           rows_.Leave(here);
         }

@@ -229,7 +229,7 @@ class LogicalReader::Cursor {
   uint64_t window_begin_ = 0;
 };
 
-LogicalReader::LogicalReader(const LogicalTensor& tensor) : tensor_(tensor) {
+LogicalReader::LogicalReader(const LogicalTensor& tensor) {
   const uint64_t window = std::max<uint64_t>(kWindow * 64 / std::max<size_t>(tensor.pieces.size(), 64), 4096);
   for (const TensorPiece& piece : tensor.pieces) {
     cursors_.push_back(std::make_unique<Cursor>(tensor, piece, window));

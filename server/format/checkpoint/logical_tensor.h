@@ -56,7 +56,6 @@ class LogicalReader {
 
  private:
   class Cursor;
-  const LogicalTensor& tensor_;
   uint64_t done_ = 0;
   std::vector<std::unique_ptr<Cursor>> cursors_;
 };

@@ -89,11 +89,11 @@ void MergePlaced(PlacedValue& target, PlacedValue&& addition) {
     for (auto& [key, value] : addition.items) {
       // Of equal keys the last, as in MergeValue.
       const auto known = std::find_if(target.items.rbegin(), target.items.rend(),
-                                      [&, name = key](const auto& item) { return item.first == name; });
+                                      [&, name = key](const auto& item) { return item.key == name; });
       if (known == target.items.rend()) {
         target.items.emplace_back(key, std::move(value));
       } else {
-        MergePlaced(known->second, std::move(value));
+        MergePlaced(known->value, std::move(value));
       }
     }
     return;
@@ -101,7 +101,7 @@ void MergePlaced(PlacedValue& target, PlacedValue&& addition) {
   if (target.kind == Kind::kList && addition.kind == Kind::kList) {
     for (size_t i = 0; i < addition.items.size(); ++i) {
       if (i < target.items.size()) {
-        MergePlaced(target.items[i].second, std::move(addition.items[i].second));
+        MergePlaced(target.items[i].value, std::move(addition.items[i].value));
       } else {
         target.items.push_back(std::move(addition.items[i]));
       }

@@ -14,6 +14,7 @@ namespace msprobe::server {
 // A record's value with the places of its numbers instead of the numbers. Equal steps have equal placed values.
 // Borrows from structures and blocks.
 struct PlacedValue {
+  struct Item;
   enum class Kind : uint8_t { kNone, kBoolean, kInteger, kReal, kText, kJson, kList, kDict, kTensor };
 
   Kind kind = Kind::kNone;
@@ -22,10 +23,17 @@ struct PlacedValue {
   // kInteger, kReal, kTensor: index of the value in the column of its kind (Block.integers, Block.floats, the columns
   // of leaves), counted over all blocks in order of arrival.
   uint64_t place = 0;
-  uint64_t ordinal = 0;                                         // kTensor: of its fragment
-  const v1::Node::TensorSlot* slot = nullptr;                   // kTensor
-  const std::string* text = nullptr;                            // kText, kJson
-  std::vector<std::pair<std::string_view, PlacedValue>> items;  // kDict: by key; kList: keys are empty
+  uint64_t ordinal = 0;                        // kTensor: of its fragment
+  const v1::Node::TensorSlot* slot = nullptr;  // kTensor
+  const std::string* text = nullptr;           // kText, kJson
+  std::vector<Item> items;                     // kDict: by key; kList: keys are empty
+};
+
+struct PlacedValue::Item {
+  Item(std::string_view key, PlacedValue value) : key(key), value(std::move(value)) {}
+
+  std::string_view key;
+  PlacedValue value;
 };
 
 // Where the values of a block begin, if each column is counted over all blocks of a step.
