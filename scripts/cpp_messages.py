@@ -48,6 +48,10 @@ class Function:
     templates: list[str] = field(default_factory=list)  # with slots for its parameters
 
 
+# Those that other sources call, too.
+_OF_OTHER_SOURCES = {"BadFlag": Function([f"--{_SLOT.format(0)}={_SLOT.format(1)}{_SLOT.format(2)}"])}
+
+
 def messages_of_cpp(source: str) -> Iterator[tuple[str, int]]:
     """Each text and its line. A single word is left out: it is for the program, to end a walk for example, and never
     printed.
@@ -61,7 +65,7 @@ def _all(source: str) -> Iterator[tuple[str, int]]:
     tokens = list(_tokens(source))
     _constants.clear()
     _constants.update(_named_texts(tokens))
-    speaking: dict[str, Function] = {}
+    speaking = dict(_OF_OTHER_SOURCES)
     bodies = list(_functions(tokens))
     for _ in range(3):  # a function may use another one
         for name, parameters, begin, end in bodies:
