@@ -77,6 +77,19 @@ def test_the_first_difference_is_the_changed_weight(compare: Run) -> None:
         assert "first difference in order of execution: Functional.linear.6.forward.input.1\n" in result.stdout
 
 
+def test_what_nobody_knows_is_not_called_equal(compare: Run, tmp_path: Path) -> None:
+    known, unknown = call(tensor()), call(tensor(None, Max=None, Min=None, Mean=None))
+    some = dump(tmp_path / "some", {"Torch.add.0.forward": known, "Torch.mul.0.forward": unknown})
+    none = dump(tmp_path / "none", {"Torch.mul.0.forward": unknown})
+    result = compare(some, some)
+    assert result.returncode == EQUAL, result.stderr
+    assert "\nequal within tolerance, as far as known: 1 are unknown\n" in result.stdout
+    result = compare(none, none)
+    assert result.returncode == EQUAL, result.stderr
+    assert "nothing could be compared: every verdict is unknown\n" in result.stdout
+    assert "equal within" not in result.stdout
+
+
 def test_tolerances_decide(compare: Run, tmp_path: Path) -> None:
     a = dump(tmp_path / "a", {"Torch.add.0.forward": call(tensor(2.0), tensor(2.0, "torch.bfloat16"))})
     b = dump(tmp_path / "b", {"Torch.add.0.forward": call(tensor(2.02), tensor(2.02, "torch.bfloat16"))})

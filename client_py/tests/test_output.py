@@ -245,3 +245,4 @@ def test_a_stack_begins_with_the_first_frame_that_is_not_torch_s() -> None:
     assert show.stack([torch, torch, ours, torch]) == [" ".join(line.split()) for line in (ours, torch)]
     assert show.stack([torch]) == [" ".join(torch.split())]
     assert show.stack([]) == []
+    assert show.stack([ours] * 11)[-2:] == [" ".join(ours.split()), "... and 3 more; --format json has all"]

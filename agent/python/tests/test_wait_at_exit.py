@@ -6,7 +6,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from msprobe._common import leaving
+from msprobe._common import arguments, leaving
+from msprobe._common.errors import MsprobeError
 
 BOUND = 0.4  # seconds, for the two minutes
 
@@ -38,3 +39,10 @@ def test_files_that_a_server_writes_may_take_the_whole_time(capsys, monkeypatch)
     wait = leaving._Wait(agent, 0, threading.Event())
     assert wait.goes_on("not exported: step 3")
     assert re.search(r"at most 1[12]\d s more, Ctrl-C leaves: not exported: step 3", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("timeout", ["x", None, -1, float("nan"), True])
+def test_a_wait_is_asked_for_in_seconds(timeout):
+    with pytest.raises(MsprobeError, match=r"^timeout is .*; it should be a number of seconds, at least 0$"):
+        arguments.seconds(timeout, "timeout")
+    assert arguments.seconds(2, "timeout") == 2
