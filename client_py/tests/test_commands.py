@@ -218,7 +218,7 @@ def test_export_asks_for_no_ranks_and_steps_that_do_not_exist(
     server: FakeServer, run_client: Run, tmp_path: Path
 ) -> None:
     result = run_client("export", "training", "-o", tmp_path / "o", "--rank", "proc5", "--server", server.address)
-    assert result.returncode == 3 and "no step any of rank proc5" in result.stderr
+    assert result.returncode == 3 and "training has no rank proc5; it has step 0" in result.stderr
     assert not (tmp_path / "o").exists()
 
 
