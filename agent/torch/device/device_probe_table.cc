@@ -138,7 +138,7 @@ void DeviceProbeTable::Launch(const at::Tensor& x, const Form& form) {
     return;
   }
   size_t row = *form.offset;
-  DeviceStatistics::ForEachPiece(x, [&](const at::Tensor& piece) {
+  DeviceStatistics::ForEachPiece(x, [&](const at::Tensor& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     statistics_.Launch(piece, View(row, c10::kByte, {static_cast<int64_t>(sizeof(DeviceRow))}));
     row += kRowStride;
   });
