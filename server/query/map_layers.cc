@@ -5,6 +5,7 @@
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
+
 absl::StatusOr<LayerMap> MapLayers(const AnalysisContext& context, const LayerMapRequest& request,
                                    const std::function<bool()>& cancelled,
                                    const std::function<bool(size_t done, size_t total)>& tell) {

@@ -50,27 +50,27 @@ absl::Status SeriesPartsHere(const Store& store, const shards::ReadSeriesRequest
   auto sessions = store.catalogue().Sessions(run->number());
   if (!sessions.ok()) return sessions.status();
   const Scalars::Range range{.first_step = request.first_step(), .last_step = request.last_step()};
-  for (const auto& [rank, of_rank] : InOrder(*std::move(sessions))) {
-    for (const storage::SessionRow& session : of_rank) {
-      absl::Status status =
-          store.scalars().Read(run->number(), session.epoch(), *names, range,
-                               [&, &rank = rank](uint64_t id, const std::vector<SeriesPoint>& points) {
-                                 shards::SeriesPart part;
-                                 part.set_name(names->at(id));
-                                 part.set_rank(rank);
-                                 part.set_opened_unix_us(OpenedUnixUs(session));
-                                 part.set_epoch(session.epoch());
-                                 for (size_t at = 0; at < points.size(); at += kPointsAPart) {
-                                   part.clear_step();
-                                   part.clear_value();
-                                   for (size_t i = at; i < std::min(points.size(), at + kPointsAPart); ++i) {
-                                     part.add_step(points[i].step);
-                                     part.add_value(points[i].value);
-                                   }
-                                   if (!send(part)) return absl::CancelledError("nobody listens any more");
-                                 }
-                                 return absl::OkStatus();
-                               });
+  for (const auto& of_rank : InOrder(*std::move(sessions))) {
+    const uint32_t rank = of_rank.first;
+    for (const storage::SessionRow& session : of_rank.second) {
+      absl::Status status = store.scalars().Read(
+          run->number(), session.epoch(), *names, range, [&](uint64_t id, const std::vector<SeriesPoint>& points) {
+            shards::SeriesPart part;
+            part.set_name(names->at(id));
+            part.set_rank(rank);
+            part.set_opened_unix_us(OpenedUnixUs(session));
+            part.set_epoch(session.epoch());
+            for (size_t at = 0; at < points.size(); at += kPointsAPart) {
+              part.clear_step();
+              part.clear_value();
+              for (size_t i = at; i < std::min(points.size(), at + kPointsAPart); ++i) {
+                part.add_step(points[i].step);
+                part.add_value(points[i].value);
+              }
+              if (!send(part)) return absl::CancelledError("nobody listens any more");
+            }
+            return absl::OkStatus();
+          });
       if (!status.ok()) return status;
     }
   }

@@ -112,9 +112,7 @@ void DeviceProbeTable::Place(const at::Tensor& x, Form& form) {
   const bool raw = form.keep || !reducible || (bytes <= StreamReader::kLargestRaw && used_ + bytes <= size / 2) ||
                    recorder().config().summary_mode != core::SummaryMode::kStatistics;
   if (!raw || (reducible && used_ + bytes > size)) {
-    DeviceStatistics::ForEachPiece(x, [&](const at::Tensor& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      form.piece_elements.push_back(piece.numel());
-    });
+    DeviceStatistics::ForEachPiece(x, [&](const at::Tensor& piece) { form.piece_elements.push_back(piece.numel()); });
     bytes = form.piece_elements.size() * kRowStride;
   }
   if (used_ + bytes > size) {

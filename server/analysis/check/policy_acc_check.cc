@@ -1,6 +1,7 @@
 #include "server/analysis/check/policy.h"
 
 namespace msprobe::server {
+
 Judgement JudgeFirstStage(const Accuracy& accuracy) {
   const uint64_t mismatches = NonFiniteMismatches(accuracy);
   if (accuracy.elements > 1 && (accuracy.golden_norm > 0 || accuracy.target_norm > 0) &&

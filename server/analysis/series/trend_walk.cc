@@ -130,7 +130,7 @@ class TrendWalk {
            row.statistics[1].number() == -std::numeric_limits<double>::infinity();
   }
 
-  // NameSet of the set's masks of -inf. A part does not have what they were made of, so the first step with one is read
+  // Names of the set's masks of -inf. A part does not have what they were made of, so the first step with one is read
   // whole, and speaks for the set's other passes.
   absl::StatusOr<const NameSet*> MasksOfSet(const StepTables& target, const std::vector<TrendStop>& stops,
                                             const std::vector<TiledTrend::Pass>& passes, const StepTable& table) {
