@@ -56,7 +56,11 @@ std::string_view GapReason(v1::Marker::Gap::Reason reason) {
 class Export {
  public:
   Export(RecordSource& reader, const StepExportOptions& options, FileSink& sink)
-      : reader_(reader), options_(options), sink_(sink), settings_(reader.settings()) {
+      : reader_(reader),
+        options_(options),
+        sink_(sink),
+        settings_(reader.settings()),
+        stacks_(options.stacks == nullptr ? own_stacks_ : *options.stacks) {
     suffix_ = settings_.framework() == "mindspore" ? ".npy" : ".pt";
     debug_ = settings_.level() == "debug";
   }
@@ -89,7 +93,7 @@ class Export {
   // dump.json names the tensors' files, so which there are is found out before.
   absl::Status FindTensors() {
     if (!MayHaveTensors()) return absl::OkStatus();
-    return reader_.ForEachRecord([&](const v1::Record& record, uint64_t) {
+    return reader_.ForEachRecordWithoutEdges([&](const v1::Record& record, uint64_t) {
       if (!InDump(record)) return absl::OkStatus();
       return ForEachTensor(record, [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) {
         if (!leaf.has_payload()) return absl::OkStatus();
@@ -177,7 +181,7 @@ class Export {
     }
     JsonWriter writer(options_.strict_json);
     bool first = true;
-    status = reader_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+    status = reader_.ForEachRecordWithoutEdges([&](const v1::Record& record, uint64_t stack_id) {
       if (HasCalls()) calls_.Add(record, stack_id);
       if (!InDump(record)) return absl::OkStatus();
       ++summary_.records;
@@ -195,27 +199,29 @@ class Export {
   absl::Status WriteStack() {
     if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
     uint64_t number = 0;
-    JsonWriter writer(true);
     for (const CallOrder::StackGroup& group : calls_.StackGroups()) {
-      absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(group.stack_id);
+      absl::StatusOr<std::string_view> frames = Frames(group.stack_id);
       if (!frames.ok()) {
         Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
         continue;
       }
-      writer.StartArray();
-      writer.StartArray();
-      for (std::string_view name : group.names) writer.Text(name);
-      writer.EndArray();
-      writer.StartArray();
-      for (const v1::Frame& frame : *frames) writer.Text(FrameText(frame));
-      writer.EndArray();
-      writer.EndArray();
-      const std::string line = Cat(number == 0 ? "{\n\"" : ",\n\"", number, "\": ", writer.Take());
+      const std::string line =
+          Cat(number == 0 ? "{\n\"" : ",\n\"", number, "\": [", ListText(group.names), ",", *frames, "]");
       ++number;
       if (absl::Status status = sink_.Write(line); !status.ok()) return status;
     }
     if (absl::Status status = sink_.Write(number == 0 ? "{}\n" : "\n}\n"); !status.ok()) return status;
     return sink_.End();
+  }
+
+  // Valid until the next call.
+  absl::StatusOr<std::string_view> Frames(uint64_t stack_id) {
+    if (const std::string* known = stacks_.Find(stack_id)) return *known;
+    absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(stack_id);
+    if (!frames.ok()) return frames.status();
+    std::vector<std::string> lines;
+    for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
+    return stacks_.Keep(stack_id, ListText(lines));
   }
 
   absl::Status WriteConstruct() {
@@ -262,8 +268,15 @@ class Export {
   }
 
   std::string Quoted(std::string_view text) {
-    quoting_.Text(text);
-    return quoting_.Take();
+    writer_.Text(text);
+    return writer_.Take();
+  }
+
+  std::string ListText(const auto& texts) {
+    writer_.StartArray();
+    for (std::string_view text : texts) writer_.Text(text);
+    writer_.EndArray();
+    return writer_.Take();
   }
 
   void Warn(std::string warning) { summary_.warnings.push_back(std::move(warning)); }
@@ -278,10 +291,26 @@ class Export {
   std::vector<TensorJob> jobs_;
   absl::flat_hash_set<std::string> missing_;  // files that could not be written because the payload is missing
   StepExportSummary summary_;
-  JsonWriter quoting_{false};
+  JsonWriter writer_{false};  // of texts
+  StackTexts own_stacks_;
+  StackTexts& stacks_;
 };
 
 }  // namespace
+
+const std::string* StackTexts::Find(uint64_t stack_id) const {
+  const auto found = texts_.find(stack_id);
+  return found == texts_.end() ? nullptr : &found->second;
+}
+
+const std::string& StackTexts::Keep(uint64_t stack_id, std::string text) {
+  bytes_ += text.size();
+  if (bytes_ > kMaxBytes) {
+    texts_.clear();
+    bytes_ = text.size();
+  }
+  return texts_[stack_id] = std::move(text);
+}
 
 std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());

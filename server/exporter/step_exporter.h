@@ -4,12 +4,29 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
 #include "server/store/record_source.h"
 
 namespace msprobe::server {
+
+// Stacks as stack.json has them, by their id in a run: most are in every step of a session, and are made text once.
+// Threads: one at a time.
+class StackTexts {
+ public:
+  // Of all texts together. A stack that would be beyond that takes the place of all others.
+  static constexpr size_t kMaxBytes = size_t{4} << 20;
+
+  // Null: it is not here. Valid until the next Keep.
+  const std::string* Find(uint64_t stack_id) const;
+  const std::string& Keep(uint64_t stack_id, std::string text);
+
+ private:
+  absl::flat_hash_map<uint64_t, std::string> texts_;
+  size_t bytes_ = 0;
+};
 
 struct StepExportOptions {
   // Adds an "extended" object to each tensor: variance, counts, finite-only statistics, and the Mean and Norm that
@@ -22,6 +39,8 @@ struct StepExportOptions {
   // Absolute path at which the reader will find the rank directory, for dump_data_dir. Empty: dump_data_dir is
   // "dump_tensor_data", relative to dump.json, if there are tensors.
   std::string directory;
+  // Of the same run, for its other steps; null: every stack is read.
+  StackTexts* stacks = nullptr;
 };
 
 struct StepExportSummary {

@@ -379,6 +379,38 @@ TEST(StepExporter, StacksAndParents) {
   EXPECT_THAT(sink.files["dump.json"], HasSubstr("parameters_grad"));
 }
 
+TEST(StepExporter, WhatIsKnownOfStacksIsNotReadAgain) {
+  FakeStep step;
+  step.step_settings.set_stack_and_construct(true);
+  for (uint64_t id : {7, 8}) {
+    v1::Frame frame;
+    frame.set_path(Cat("file", id, ".py"));
+    step.stacks[id] = {frame};
+    step.Add(Cat("Tensor.add.", id, ".forward"), v1::RECORD_API, "", id);
+  }
+  StackTexts stacks;
+  StepExportOptions options;
+  options.stacks = &stacks;
+  MemorySink first, second;
+  ASSERT_TRUE(ExportStep(step, options, first).ok());
+  EXPECT_THAT(first.files["stack.json"], HasSubstr("[[\"Tensor.add.7.forward\"],[\"file7.py\"]]"));
+  step.stacks.clear();
+  EXPECT_THAT(ExportStep(step, options, second)->warnings, testing::IsEmpty());
+  EXPECT_EQ(second.files["stack.json"], first.files["stack.json"]);
+}
+
+TEST(StackTexts, HoldsNoMoreThanItsLimit) {
+  StackTexts stacks;
+  const std::string half(StackTexts::kMaxBytes / 2, 'x');
+  EXPECT_EQ(stacks.Keep(1, half), half);
+  EXPECT_EQ(stacks.Keep(2, half), half);
+  ASSERT_NE(stacks.Find(1), nullptr);
+  EXPECT_EQ(stacks.Keep(3, "y"), "y");
+  EXPECT_EQ(stacks.Find(1), nullptr);
+  EXPECT_EQ(stacks.Find(2), nullptr);
+  EXPECT_EQ(*stacks.Find(3), "y");
+}
+
 TEST(StepParts, CellsThatMindSporeCompilesHaveADirectoryOfTheirOwn) {
   FakeStep step;
   step.step_settings.set_stack_and_construct(true);

@@ -28,6 +28,11 @@ class RecordsOfPart : public RecordSource {
       return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
     });
   }
+  absl::Status ForEachRecordWithoutEdges(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
+    return step_.ForEachRecordWithoutEdges([&](const v1::Record& record, uint64_t stack_id) {
+      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
+    });
+  }
   absl::Status ForEachRecordHead(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
     return step_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
       return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();

@@ -113,7 +113,7 @@ void StepExports::OnSessionClosed(const storage::SessionRow& session) {
   });
 }
 
-FormerFiles* StepExports::FormerFilesOf(const std::string& session, const StepPart& part) {
+StepExports::Former* StepExports::FormerOf(const std::string& session, const StepPart& part) {
   absl::MutexLock lock(&mu_);
   return &former_[session][part.directory.substr(0, part.directory.find("step"))];
 }
@@ -208,9 +208,11 @@ absl::StatusOr<std::vector<std::string>> StepExports::WriteFiles(const storage::
   if (!*has_files) return std::vector<std::string>();
   std::vector<std::string> written;
   for (const StepPart& part : PartsOf(**reader)) {
+    Former* const former = FormerOf(session.session(), part);
     StepExportOptions options;
     options.directory = Cat(files_.dump_path, "/", part.directory);
-    auto sink = DirectorySink::Open(options.directory, files_.umask, FormerFilesOf(session.session(), part));
+    options.stacks = &former->stacks;
+    auto sink = DirectorySink::Open(options.directory, files_.umask, &former->files);
     if (!sink.ok()) return sink.status();
     auto summary = ExportStep(*part.records, options, *sink);
     if (!summary.ok()) return summary.status();

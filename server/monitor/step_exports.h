@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/exporter/export_formats.h"
 #include "server/exporter/file_sink.h"
+#include "server/exporter/step_exporter.h"
 #include "server/exporter/step_parts.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
@@ -65,8 +66,13 @@ class StepExports : public StepMonitor {
   // Whether a later session has exported this rank and step.
   absl::StatusOr<bool> IsReplaced(const storage::SessionRow& session, uint32_t step) const;
   void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
-  // Of the last exported step of a session, in this part of it. Used by one thread at a time, as its exports are.
-  FormerFiles* FormerFilesOf(const std::string& session, const StepPart& part);
+  // What the steps of a session before the next one left, in one part of it.
+  struct Former {
+    FormerFiles files;  // of the last step
+    StackTexts stacks;
+  };
+  // Used by one thread at a time, as the session's exports are.
+  Former* FormerOf(const std::string& session, const StepPart& part);
 
   Store* const store_;
   Metrics* const metrics_;
@@ -76,7 +82,7 @@ class StepExports : public StepMonitor {
   Sessions* sessions_ = nullptr;
   ExportFormats::Begin gradients_;
   absl::Mutex mu_;
-  std::map<std::string, std::map<std::string, FormerFiles>> former_ ABSL_GUARDED_BY(mu_);  // by session and folder
+  std::map<std::string, std::map<std::string, Former>> former_ ABSL_GUARDED_BY(mu_);  // by session and folder
   KeyedWorkers workers_;
 };
 

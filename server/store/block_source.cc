@@ -39,6 +39,10 @@ class BlockRecords : public RecordSource {
     return assembler_.ForEach(visit);
   }
 
+  absl::Status ForEachRecordWithoutEdges(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
+    return assembler_.ForEachWithoutEdges(visit);
+  }
+
   absl::Status ForEachRecordNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
                                   absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
     return assembler_.ForEachNamed(wanted, visit);

@@ -52,6 +52,12 @@ class RecordSource {
     });
   }
 
+  // As ForEachRecord for who does not look at TensorLeaf.edge: it may be left out, which is cheaper.
+  virtual absl::Status ForEachRecordWithoutEdges(
+      absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) {
+    return ForEachRecord(visit);
+  }
+
   // As ForEachRecord for who does not look at Record.fields: they may be left empty, which is cheaper.
   virtual absl::Status ForEachRecordHead(
       absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) {

@@ -126,7 +126,7 @@ uint64_t RecordAssembler::BuildHead(const Entry& entry, v1::Record& record) cons
   return stack;
 }
 
-uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
+uint64_t RecordAssembler::Build(const Entry& entry, const Ends& ends, v1::Record& record) const {
   v1::Value& fields = *record.mutable_fields();
   fields.mutable_dict();
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
@@ -134,8 +134,8 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
     v1::Value& addition = is_first ? fields : *v1::Value::default_instance().New(record.GetArena());
     DecodeFields(
         stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
-        stored.non_finite, [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); },
-        addition);
+        stored.non_finite,
+        [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ends, ordinal, leaf, edge); }, addition);
     if (!is_first) MergeValue(fields, std::move(addition));
   });
   return BuildHead(entry, record);
@@ -149,20 +149,24 @@ std::vector<uint32_t> RecordAssembler::Order() const {
   return order;
 }
 
-absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
-  return ForEachWanted([](const Entry&) { return true; }, visit);
+absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) const {
+  return ForEachWanted([](const Entry&) { return true; }, FindEnds(), visit);
+}
+
+absl::Status RecordAssembler::ForEachWithoutEdges(
+    absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) const {
+  return ForEachWanted([](const Entry&) { return true; }, {}, visit);
 }
 
 absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
-                                           absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
+                                           absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) const {
   return ForEachWanted(
       [&](const Entry& entry) { return wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block->token()); },
-      visit);
+      FindEnds(), visit);
 }
 
-absl::Status RecordAssembler::ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted,
-                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
-  if (has_edges_) ends_ = Ends();
+absl::Status RecordAssembler::ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted, const Ends& ends,
+                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) const {
   // A record is a tree of many small messages. An arena saves an allocation for each.
   std::vector<char> first_block(kArenaBytes);
   google::protobuf::Arena arena(first_block.data(), first_block.size());
@@ -171,7 +175,7 @@ absl::Status RecordAssembler::ForEachWanted(absl::FunctionRef<bool(const Entry& 
     if (!wanted(entry)) continue;
     arena.Reset();
     v1::Record& record = *v1::Record::default_instance().New(&arena);
-    const uint64_t stack = Build(entry, record);
+    const uint64_t stack = Build(entry, ends, record);
     if (absl::Status status = visit(record, stack); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -209,8 +213,9 @@ void RecordAssembler::ForEachPlaced(
   }
 }
 
-absl::flat_hash_map<uint64_t, RecordAssembler::End> RecordAssembler::Ends() const {
-  absl::flat_hash_map<uint64_t, End> ends;
+RecordAssembler::Ends RecordAssembler::FindEnds() const {
+  Ends ends;
+  if (!has_edges_) return ends;
   ends.reserve(records_.size());
   for (uint32_t record = 0; record < records_.size(); ++record) {
     for (int32_t at = records_[record].first; at >= 0; at = fragments_[at].next) {
@@ -226,8 +231,7 @@ absl::flat_hash_map<uint64_t, RecordAssembler::End> RecordAssembler::Ends() cons
 
 void RecordAssembler::ForEachEnd(
     absl::FunctionRef<void(uint64_t ordinal, uint64_t first_leaf, uint32_t leaves)> visit) const {
-  if (!has_edges_) return;
-  for (const auto& [ordinal, end] : Ends()) {
+  for (const auto& [ordinal, end] : FindEnds()) {
     const Fragment& fragment = fragments_[end.fragment];
     const StoredBlock& stored = *blocks_[fragment.block];
     const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(fragment.index))];
@@ -235,9 +239,9 @@ void RecordAssembler::ForEachEnd(
   }
 }
 
-void RecordAssembler::NameProducer(uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const {
-  const auto found = ends_.find(ordinal);
-  if (found == ends_.end()) return;
+void RecordAssembler::NameProducer(const Ends& ends, uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const {
+  const auto found = ends.find(ordinal);
+  if (found == ends.end()) return;
   const Fragment& fragment = fragments_[found->second.fragment];
   const StoredBlock& stored = *blocks_[fragment.block];
   const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(fragment.index))];

@@ -40,11 +40,15 @@ class RecordAssembler {
   size_t records() const { return records_.size(); }
 
   // Visits the records in order of ordinal, with Record.stack empty. Stops at the first status that is not OK.
-  absl::Status ForEach(absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
+  absl::Status ForEach(absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) const;
 
   // As ForEach, but decodes and visits only the records for which `wanted` is true.
   absl::Status ForEachNamed(absl::FunctionRef<bool(const std::string& full_name, uint32_t token)> wanted,
-                            absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
+                            absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) const;
+
+  // As ForEach, but without what names the producer of a tensor (TensorLeaf.edge).
+  absl::Status ForEachWithoutEdges(
+      absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) const;
 
   // As ForEach, but without the records' fields, which are not decoded.
   absl::Status ForEachHead(absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const;
@@ -94,6 +98,12 @@ class RecordAssembler {
     int32_t first = -1;
     int32_t last = -1;
   };
+  // By ordinal, the last fragment that ended a call there, and its record.
+  struct End {
+    int32_t fragment = -1;
+    uint32_t record = 0;
+  };
+  using Ends = absl::flat_hash_map<uint64_t, End>;
   struct StoredBlock {
     std::shared_ptr<const v1::Block> block;
     std::vector<FragmentColumns> fragments;
@@ -103,23 +113,19 @@ class RecordAssembler {
   };
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id);
-  absl::Status ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted,
-                             absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
+  // Edges without a producer among `ends` are left out.
+  absl::Status ForEachWanted(absl::FunctionRef<bool(const Entry& entry)> wanted, const Ends& ends,
+                             absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) const;
   void AddFragment(uint32_t block_index, uint32_t index);
   // Both return the record's stack. The head is everything but the fields.
   uint64_t BuildHead(const Entry& entry, v1::Record& record) const;
-  uint64_t Build(const Entry& entry, v1::Record& record) const;
+  uint64_t Build(const Entry& entry, const Ends& ends, v1::Record& record) const;
   // First the ENTER fragments, then the others.
   void ForEachFragment(const Entry& entry, absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const;
   std::string NameOf(const Entry& entry) const;
   std::vector<uint32_t> Order() const;
-  // By ordinal, the last fragment that ended a call there, and its record.
-  struct End {
-    int32_t fragment = -1;
-    uint32_t record = 0;
-  };
-  absl::flat_hash_map<uint64_t, End> Ends() const;
-  void NameProducer(uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const;
+  Ends FindEnds() const;
+  void NameProducer(const Ends& ends, uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const;
 
   const uint32_t step_;
   const v1::Rank rank_;
@@ -133,7 +139,6 @@ class RecordAssembler {
   std::vector<Entry> records_;
   absl::flat_hash_map<RecordKey, uint32_t> record_index_;
   bool has_edges_ = false;
-  absl::flat_hash_map<uint64_t, End> ends_;  // while records are decoded
 };
 
 }  // namespace msprobe::server

@@ -22,7 +22,7 @@ class RecordAssemblerTest : public testing::Test {
     return structure;
   }
 
-  std::vector<v1::Record> Assemble(const std::vector<v1::Block>& blocks) {
+  std::vector<v1::Record> Assemble(const std::vector<v1::Block>& blocks, bool edges = true) {
     v1::Rank rank;
     rank.set_kind(v1::Rank::RANK);
     RecordAssembler assembler(3, rank, [this](uint64_t id) -> absl::StatusOr<SharedStructure> {
@@ -31,13 +31,12 @@ class RecordAssemblerTest : public testing::Test {
     });
     for (const v1::Block& block : blocks) EXPECT_TRUE(assembler.Add(std::make_shared<v1::Block>(block)).ok());
     std::vector<v1::Record> records;
-    EXPECT_TRUE(assembler
-                    .ForEach([&](const v1::Record& record, uint64_t stack) {
-                      records.push_back(record);
-                      stacks_.push_back(stack);
-                      return absl::OkStatus();
-                    })
-                    .ok());
+    const auto keep = [&](const v1::Record& record, uint64_t stack) {
+      records.push_back(record);
+      stacks_.push_back(stack);
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE((edges ? assembler.ForEach(keep) : assembler.ForEachWithoutEdges(keep)).ok());
     return records;
   }
 
@@ -237,7 +236,7 @@ TEST_F(RecordAssemblerTest, NamesTheProducersOfInputs) {
       .Edge(5, v1::EDGE_VIEW, 1, 1)
       .Edge(7, v1::EDGE_CHANGED, 1)
       .Edge(8, v1::EDGE_SAME, 77);
-  const std::vector<v1::Record> records = Assemble({script.block()});
+  std::vector<v1::Record> records = Assemble({script.block()});
   const auto edge = [&](size_t record, int field) {
     const v1::TensorLeaf& leaf = records[record].fields().dict().entries(field).value().list().items(0).tensor();
     return leaf.edge().ShortDebugString();
@@ -251,6 +250,16 @@ TEST_F(RecordAssemblerTest, NamesTheProducersOfInputs) {
             R"(kind: EDGE_VIEW record: "Module.m.M.forward.0" tensor: "Module.m.M.forward.0.parameters.0")");
   EXPECT_EQ(edge(3, 0), R"(kind: EDGE_CHANGED record: "Torch.add.0.forward" tensor: "Torch.add.0.forward.output.0")");
   EXPECT_EQ(edge(3, 1), "") << "a producer that is not there";
+
+  const std::vector<v1::Record> without = Assemble({script.block()}, false);
+  ASSERT_EQ(without.size(), records.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    for (v1::Value::Entry& entry : *records[i].mutable_fields()->mutable_dict()->mutable_entries()) {
+      v1::TensorLeaf& leaf = *entry.mutable_value()->mutable_list()->mutable_items(0)->mutable_tensor();
+      if (!leaf.edge().record().empty()) leaf.clear_edge();
+    }
+    EXPECT_EQ(without[i].DebugString(), records[i].DebugString());
+  }
 }
 
 TEST(DTypeName, AsTorchAndNumpyPrintIt) {
