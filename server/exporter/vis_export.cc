@@ -368,8 +368,8 @@ absl::Status VisExport::Add(const ExportedStep& target, const ExportedStep& gold
 GraphMatch MatchGraphs(const VisOptions& options, const StepGraph& target, const StepTable& target_table,
                        const StepGraph& golden, const StepTable& golden_table, bool& renamed) {
   if (!options.layers && AcrossFrameworks(target_table, golden_table)) {
-    const NameMapping& known = MappingFor({}, target_table, golden_table);
-    return MatchNodesByEntries(target, golden, EntriesByMapping(target_table, golden_table, known));
+    return MatchNodesByEntries(
+        target, golden, EntriesByMapping(target_table, golden_table, MappingFor({}, target_table, golden_table)));
   }
   if (options.fuzzy) return MatchNodesFuzzily(target, golden);
   if (!options.layers) return MatchNodes(target, golden);
