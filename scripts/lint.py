@@ -98,6 +98,7 @@ def tidy(together: dict[Path, str]) -> list[tuple[list[Path], str]]:
         *(f"--extra-arg=-include{other}" for other in others),
         "--checks=-bugprone-suspicious-include",
         "--extra-arg=-Wthread-safety",
+        "--extra-arg=-Wold-style-cast",
         "--extra-arg=-Wno-unknown-warning-option",
         "--extra-arg=-Wno-ambiguous-reversed-operator",  # cmake/Msprobe.cmake says why
         first,
