@@ -17,8 +17,10 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +36,10 @@ PYTHON = (
     "tests/bench",
 )  # the other tests are untyped
 INCLUDE = re.compile(r'^\s*#\s*include\s+"((?:agent|server)/[^"]+)"', re.MULTILINE)
+PLACES = re.compile(r" (-isystem \S+|-[DI]\S+)")  # of headers, and what is defined
+MACHINE = re.compile(r" -m\S+")
+REFUSED = re.compile(r"^([^:\n]+):.*\[clang-diagnostic-error", re.MULTILINE)
+TOGETHER = 16  # sources that clang-tidy reads at a time
 JOBS = int(os.environ.get("JOBS", os.cpu_count() or 1))
 
 
@@ -78,18 +84,46 @@ def tidy_digest(source: Path, command: str) -> str:
     return digest.hexdigest()
 
 
-def tidy_one(source: Path) -> tuple[bool, str]:
+def tidy(together: dict[Path, str]) -> list[tuple[list[Path], str]]:
+    """Reads sources in one go, given with their commands; gives them, and what was found (nothing: they are clean).
+    Those that define a name of another one's are read apart from it."""
+    first, *others = together
+    places = dict.fromkeys(place for command in together.values() for place in PLACES.findall(command))
     command = (
         "clang-tidy",
         "-p",
         CLEAN,
         "--quiet",
+        *(f"--extra-arg={word}" for word in shlex.split(" ".join(places))),
+        *(f"--extra-arg=-include{other}" for other in others),
+        "--checks=-bugprone-suspicious-include",
         "--extra-arg=-Wthread-safety",
+        "--extra-arg=-Wold-style-cast",
         "--extra-arg=-Wno-unknown-warning-option",
         "--extra-arg=-Wno-ambiguous-reversed-operator",  # cmake/Msprobe.cmake says why
+        first,
     )
-    done = subprocess.run([*map(str, command), str(source)], cwd=ROOT, text=True, capture_output=True, check=False)
-    return done.returncode == 0, done.stdout
+    done = subprocess.run([*map(str, command)], cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode == 0:
+        return [(list(together), "")]
+    refused = {Path(name) for name in REFUSED.findall(done.stdout)}
+    if refused and others:
+        apart = refused.intersection(together)
+        if not 0 < len(apart) < len(together):
+            apart = set(others[::2])
+        parts = [{each: together[each] for each in together if (each in apart) == part} for part in (False, True)]
+        return [result for part in parts for result in tidy(part)]
+    return [(list(together), done.stdout or f"{first}: clang-tidy failed")]
+
+
+def in_batches(waiting: dict[Path, str]) -> Iterator[dict[Path, str]]:
+    """Sources of one room, for the same machine: most of a reading goes to headers of others."""
+    rooms: dict[tuple[str, ...], list[Path]] = {}
+    for source in sorted(waiting, key=lambda source: -len(waiting[source])):  # first those that name most places
+        rooms.setdefault((*source.relative_to(ROOT).parts[:2], *MACHINE.findall(waiting[source])), []).append(source)
+    for room in rooms.values():
+        for start in range(0, len(room), TOGETHER):
+            yield {source: waiting[source] for source in room[start : start + TOGETHER]}
 
 
 def compile_database() -> Path:
@@ -109,23 +143,23 @@ def clang_tidy() -> bool:
         return False
     database = compile_database()
     commands = {entry["file"]: entry["command"] for entry in json.loads(database.read_text(encoding="utf-8"))}
-    waiting = {}
-    for source in sources(".cc"):
-        if str(source) in commands:
-            mark = CLEAN / tidy_digest(source, commands[str(source)])
-            if not mark.exists():
-                waiting[source] = mark
+    marks = {
+        source: CLEAN / tidy_digest(source, commands[str(source)])
+        for source in sources(".cc")
+        if str(source) in commands
+    }
+    waiting = {source: commands[str(source)] for source, mark in marks.items() if not mark.exists()}
     print(f"clang-tidy: {len(waiting)} sources to read", flush=True)
     clean = True
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        results = {pool.submit(tidy_one, source): source for source in waiting}
-        for result in concurrent.futures.as_completed(results):
-            good, text = result.result()
-            if good:
-                waiting[results[result]].touch()
-            else:
-                clean = False
-                print(text or f"{results[result]}: clang-tidy failed", flush=True)
+        for result in concurrent.futures.as_completed([pool.submit(tidy, batch) for batch in in_batches(waiting)]):
+            for together, found in result.result():
+                if found:
+                    clean = False
+                    print(found, flush=True)
+                else:
+                    for source in together:
+                        marks[source].touch()
     return clean
 
 

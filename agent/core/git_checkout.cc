@@ -51,7 +51,7 @@ std::optional<std::string_view> Behind(std::string_view prefix, std::string_view
 // Where the checkout's HEAD lies: .git itself, or what a file in its place names. Empty: this is no working tree's top.
 fs::path GitDirectory(const fs::path& top) {
   std::error_code error;
-  const fs::path git = top / ".git";
+  fs::path git = top / ".git";
   if (fs::is_directory(git, error)) return git;
   const std::string line = FirstLine(git);
   const auto named = Behind("gitdir: ", line);

@@ -27,8 +27,10 @@ struct PoolAllocator {
   template <typename U>
   PoolAllocator(const PoolAllocator<U>&) {}  // NOLINT(google-explicit-constructor): allocators must convert
 
+  // NOLINTBEGIN(bugprone-sizeof-expression): T may be a pointer
   T* allocate(size_t count) { return static_cast<T*>(Pool()->allocate(count * sizeof(T), alignof(T))); }
   void deallocate(T* at, size_t count) { Pool()->deallocate(at, count * sizeof(T), alignof(T)); }
+  // NOLINTEND(bugprone-sizeof-expression)
   template <typename U>
   bool operator==(const PoolAllocator<U>&) const {
     return true;

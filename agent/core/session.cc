@@ -439,7 +439,7 @@ class StreamingSession : public Session, public Controlled {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(const SessionOptions& options) {
   // Debian builds Abseil for debugging: each lock of an absl::Mutex searches for cycles of locks, under one lock for
   // the whole process. gRPC's threads lock thousands of times.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -91,7 +91,7 @@ class Session {
  public:
   // InvalidArgument: the server's address does not parse, or the run is empty. FailedPrecondition: a directory cannot
   // be made, or this process was forked from one that has had a session. A server that does not answer is not an error.
-  static absl::StatusOr<std::unique_ptr<Session>> Open(SessionOptions options);
+  static absl::StatusOr<std::unique_ptr<Session>> Open(const SessionOptions& options);
   virtual ~Session() = default;
 
   // Interning: equal content gets the same id. Callers should keep a cache of their own, because these lock and copy.

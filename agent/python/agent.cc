@@ -56,7 +56,7 @@ void Agent::Open(const core::Config& config, const Program& program) {
   options.program = program.program;
   options.program_path = program.program_path;
   options.interrupted = &InterruptWaits;
-  absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(options);
   if (!session.ok()) Refuse(session.status());
   session_ = *std::move(session);
   MakeRecorder(config, std::move(source), false);

@@ -301,8 +301,8 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   return result;
 }
 
-PyObject* Capture::CallLeftOut(std::shared_ptr<const std::string> module, PyObject* original, PyObject* arguments,
-                               PyObject* keywords) {
+PyObject* Capture::CallLeftOut(const std::shared_ptr<const std::string>& module, PyObject* original,
+                               PyObject* arguments, PyObject* keywords) {
   const std::shared_ptr<Recorder> recorder = recorder_;
   ThreadState& thread = ThreadState::Get();
   recorder->opener().BeginInside(module, thread);

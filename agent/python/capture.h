@@ -119,7 +119,7 @@ class Capture {
                        const CallSampler::Sight& sight, std::span<PyObject* const> arguments, PyObject* keywords,
                        Original original);
   // Runs a module's call that select leaves out.
-  PyObject* CallLeftOut(std::shared_ptr<const std::string> module, PyObject* original, PyObject* arguments,
+  PyObject* CallLeftOut(const std::shared_ptr<const std::string>& module, PyObject* original, PyObject* arguments,
                         PyObject* keywords);
   // Records a module's call around `rest`, which is given these arguments. inputs: those that are recorded.
   PyObject* ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,

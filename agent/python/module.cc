@@ -45,7 +45,7 @@ core::RiskLevel RiskFrom(const std::string& name) {
 // The agent of a torch program.
 class TorchAgent final : public Agent {
  public:
-  TorchAgent(const Config& config, Program program, std::string own_directory, py::object describe,
+  TorchAgent(const Config& config, const Program& program, std::string own_directory, py::object describe,
              py::object communication, py::object thread_slot, py::object with_tensors, py::object pass_failed)
       : own_directory_(std::move(own_directory)),
         describe_(std::move(describe)),
@@ -292,7 +292,7 @@ PYBIND11_MODULE(_agent, module) {
   module.def("restore_methods", &MethodSwap::Restore);
   module.def(
       "intercept",
-      [](const py::object& original, const std::string& kind, std::shared_ptr<Api> api, const std::string& phase,
+      [](const py::object& original, const std::string& kind, const std::shared_ptr<Api>& api, const std::string& phase,
          const py::object& operator_api) { return Intercept(original, kind, api, phase, operator_api); },
       py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "",
       py::arg("operator_api") = py::none());

@@ -105,6 +105,7 @@ TEST(FleetingMemoryTest, CopiesNothingMoreWhereItEnds) {
     return pieces.size() < 2;
   };
   FleetingMemory fleeting(pages.memory(), Room(), goes_on);
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bytes are what is copied
   EXPECT_EQ(std::memcmp(fleeting.At(pages.floats(), 4096), pages.floats(), 4096), 0);
   EXPECT_TRUE(fleeting.is_whole());
   for (const size_t at : {size_t{512} << 10, size_t{768} << 10}) {

@@ -72,7 +72,7 @@ inline float LargestOf(const float* values) {
   int32_t words[Simd::kFloats];
   std::memcpy(words, &largest, sizeof(words));
   int32_t most = 0;
-  for (size_t i = 0; i < Simd::kFloats; ++i) most = words[i] > most ? words[i] : most;
+  for (const int32_t word : words) most = word > most ? word : most;
   return __builtin_bit_cast(float, most);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kScheme = "Bearer ";
 constexpr std::string_view kAsksWho = "/msprobe.v1.Control/ControlRun";
 
-std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
 // A name for the log. gRPC does not tell the caller's address here.
 std::string WhoOf(const grpc::AuthContext& context) {

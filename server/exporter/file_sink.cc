@@ -220,7 +220,7 @@ absl::Status DirectorySink::Place(const std::string& temporary) const {
     if (moved) RemoveAll(aside);
     return absl::OkStatus();
   }
-  const absl::Status status = SystemError("rename the export to", directory_);
+  absl::Status status = SystemError("rename the export to", directory_);
   if (moved && rename(aside.c_str(), to) != 0) return SystemError("put back", directory_);
   RemoveAll(temporary);
   return status;

@@ -100,7 +100,7 @@ absl::Status SqliteFile::Run(std::string_view sql, std::span<const SqliteValue> 
     if (code != SQLITE_OK) return Error(code);
   }
   const int code = sqlite3_step(*statement);
-  const absl::Status status = code == SQLITE_DONE ? absl::OkStatus() : Error(code);
+  absl::Status status = code == SQLITE_DONE ? absl::OkStatus() : Error(code);
   sqlite3_reset(*statement);
   return status;
 }

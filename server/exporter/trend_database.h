@@ -25,7 +25,7 @@ struct TrendTarget {
   int64_t vpp_stage = 0;   // of a virtual pipeline; 0 without one
   int64_t micro_step = 0;  // the number of a call in its step, where several belong to one step
 
-  auto operator<=>(const TrendTarget&) const = default;
+  auto operator<=>(const TrendTarget&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
   template <typename H>
   friend H AbslHashValue(H hash, const TrendTarget& target) {
     return H::combine(std::move(hash), target.name, target.vpp_stage, target.micro_step);

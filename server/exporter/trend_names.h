@@ -28,7 +28,7 @@ struct TrendTag {
   std::string name;
   std::string_view category;  // "default", "index", "layer", "module" or "function"
 
-  auto operator<=>(const TrendTag&) const = default;
+  auto operator<=>(const TrendTag&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
 };
 // Of a tensor of a record: "Module.layers.3.fc.Linear.input.0". Sorted.
 std::vector<TrendTag> TagsOfTensor(std::string_view target);

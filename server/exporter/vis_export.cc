@@ -202,7 +202,7 @@ class SideWriter {
     if (partner < 0) return absl::OkStatus();
     head.match = other_->graph.node(partner).name;
     const int32_t parent = other_->graph.node(partner).parent;
-    std::optional<int64_t>& path = paths_[static_cast<size_t>(parent + 1)];
+    std::optional<int64_t>& path = paths_[static_cast<size_t>(int64_t{parent} + 1)];
     if (!path) {
       auto added = database_.AddPath(PathTo(other_->graph, parent));
       if (!added.ok()) return added.status();
@@ -224,7 +224,7 @@ class SideWriter {
   }
 
   absl::StatusOr<std::string_view> Stack(int32_t stack) {
-    int32_t& known = side_.stack_of[static_cast<size_t>(stack + 1)];
+    int32_t& known = side_.stack_of[static_cast<size_t>(int64_t{stack} + 1)];
     if (known < 0) {
       auto id =
           database_.AddStack(stack < 0 ? std::vector<std::string>() : side_.table.stacks[static_cast<size_t>(stack)]);

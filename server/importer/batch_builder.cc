@@ -131,7 +131,7 @@ absl::Status BatchBuilder::Flush() {
   if (batch_.items_size() == 0 && batch_.definitions_size() == 0) return absl::OkStatus();
   batch_.set_session(session_);
   batch_.set_batch_sequence(++sequence_);
-  const absl::Status status = send_(batch_);
+  absl::Status status = send_(batch_);
   batch_.Clear();
   batch_bytes_ = 0;
   return status;

@@ -46,7 +46,7 @@ class CellCalls {
   struct Direction {
     std::string cell;
     bool is_backward = false;
-    auto operator<=>(const Direction&) const = default;
+    auto operator<=>(const Direction&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
   };
   using Place = std::pair<bool, uint32_t>;  // whether an output, and its number
 

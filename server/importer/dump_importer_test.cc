@@ -37,10 +37,10 @@ absl::StatusOr<v1::ImportResponse> Import(FileSource& files, ReplayedSessions& s
   return ImportDump(files, options, sessions);
 }
 
-std::string Refusal(std::string path, std::string content) {
+std::string Refusal(const std::string& path, std::string content) {
   MemoryFiles files;
   files.Add("step0/rank0/dump.json", Dump("{}"));
-  files.Add(std::move(path), std::move(content));
+  files.Add(path, std::move(content));
   ReplayedSessions sessions;
   absl::StatusOr<v1::ImportResponse> response = Import(files, sessions);
   EXPECT_FALSE(response.ok());

@@ -43,7 +43,7 @@ class DirectoryFiles : public FileSource {
 // Files that a test or a fuzzer makes up.
 class MemoryFiles : public FileSource {
  public:
-  void Add(std::string path, std::string content) { files_[std::move(path)] = std::move(content); }
+  void Add(const std::string& path, std::string content) { files_[path] = std::move(content); }
 
   std::vector<std::string> paths() const override;
   absl::StatusOr<std::unique_ptr<ByteSource>> Open(std::string_view path) override;

@@ -28,7 +28,7 @@ std::string StepDirectory(uint32_t step, uint32_t rank) { return Cat("step", ste
 // One graph's run in one step of one rank.
 struct GraphRun {
   uint32_t rank = 0, step = 0, graph = 0;
-  auto operator<=>(const GraphRun&) const = default;
+  auto operator<=>(const GraphRun&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
 };
 
 // {Op}.{scope}.{task}.{stream}.{time}.{input|output}.{i}

@@ -11,8 +11,9 @@ namespace {
 
 template <typename Response>
 grpc::Status AnswerBy(absl::StatusOr<Response> answer, Response* response) {
-  if (answer.ok()) *response = *std::move(answer);
-  return ToGrpc(answer.status());
+  if (!answer.ok()) return ToGrpc(answer.status());
+  *response = *std::move(answer);
+  return grpc::Status::OK;
 }
 
 }  // namespace

@@ -126,8 +126,8 @@ TEST_F(DumpRoomTest, WithoutAQuotaHalfOfWhatIsFreeMayBeTakenAndATenthIsLeft) {
   EXPECT_FALSE(state.by_quota());
   EXPECT_FALSE(state.full());
   // Not exact: other programs use the disk meanwhile.
-  EXPECT_NEAR(static_cast<double>(state.limit_bytes()), static_cast<double>(4 * kMiB + free / 2), 0.05 * free);
-  EXPECT_NEAR(static_cast<double>(state.kept_free_bytes()), static_cast<double>(free / 10), 0.01 * free);
+  EXPECT_NEAR(static_cast<double>(state.limit_bytes()), 4.0 * kMiB + 0.5 * free, 0.05 * free);
+  EXPECT_NEAR(static_cast<double>(state.kept_free_bytes()), 0.1 * free, 0.01 * free);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ constexpr absl::Duration kSweep = absl::Seconds(1);
 constexpr absl::Duration kGoldenPeriod = absl::Milliseconds(250);
 constexpr absl::Duration kRetry = absl::Seconds(10);  // where the store refused
 constexpr uint32_t kItemTimeoutMs = 600'000;          // as msprobe-client check has it
-constexpr std::array<std::string_view, 7> kVerdicts = {"pass",  "warning", "fail",   "undecided",
-                                                       "error", "skip",    "crashed"};
+constexpr std::array<std::string_view, 7> kVerdictNames = {"pass",  "warning", "fail",   "undecided",
+                                                           "error", "skip",    "crashed"};
 
 // Whose tensors nobody needs any more.
 constexpr bool HasPassed(std::string_view verdict) { return verdict == "pass" || verdict == "skip"; }
@@ -75,8 +75,8 @@ std::string RecordOf(const std::string& item) { return item.substr(item.find('/'
 std::string_view LiveChecks::VerdictOf(const v1::ItemResult& result) {
   if (result.outcome() == v1::OUTCOME_CRASHED) return "crashed";
   if (result.outcome() == v1::OUTCOME_FAILED) return "error";
-  const auto* const found = std::find(kVerdicts.begin(), kVerdicts.end(), result.verdict());
-  return found == kVerdicts.end() ? "undecided" : *found;
+  const auto* const found = std::find(kVerdictNames.begin(), kVerdictNames.end(), result.verdict());
+  return found == kVerdictNames.end() ? "undecided" : *found;
 }
 
 std::unique_ptr<StepMonitor> MakeLiveChecks(const MonitorParts& parts) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "msprobe/v1/analysis.grpc.pb.h"
@@ -14,7 +15,7 @@ namespace msprobe::server {
 // msprobe.v1.Analysis: translates between gRPC and the handlers, and counts what is asked.
 class AnalysisService final : public v1::Analysis::Service {
  public:
-  explicit AnalysisService(AnalysisContext context) : context_(context) { context_.layouts = &layouts_; }
+  explicit AnalysisService(AnalysisContext context) : context_(std::move(context)) { context_.layouts = &layouts_; }
 
   // For others that ask the same; as long as this lives.
   const AnalysisContext& context() const { return context_; }

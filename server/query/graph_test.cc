@@ -35,7 +35,7 @@ class GraphTest : public testing::Test {
   ~GraphTest() override { sqlite3_close(connection_); }
 
   std::string WriteStep(const std::string& name, const std::string& construct) {
-    const std::string path = directory_ / name;
+    std::string path = directory_ / name;
     std::filesystem::create_directories(path);
     std::ofstream(path + "/dump.json") << kDump;
     std::ofstream(path + "/construct.json") << construct;

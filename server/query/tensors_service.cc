@@ -4,7 +4,7 @@
 
 namespace msprobe::server {
 
-grpc::Status TensorsService::Counted(const char* name, absl::Status status) {
+grpc::Status TensorsService::Counted(const char* name, const absl::Status& status) {
   const char* const result = status.ok() ? "ok" : absl::IsCancelled(status) ? "cancelled" : "error";
   context_.metrics->Add(Metric::kAnalyses, 1, {name, result});
   return ToGrpc(status);

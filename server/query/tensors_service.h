@@ -24,7 +24,7 @@ class TensorsService final : public v1::Tensors::Service {
                               grpc::ServerWriter<v1::FileChunk>* writer) override;
 
  private:
-  grpc::Status Counted(const char* name, absl::Status status);
+  grpc::Status Counted(const char* name, const absl::Status& status);
 
   const AnalysisContext context_;
 };

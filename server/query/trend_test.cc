@@ -46,7 +46,7 @@ class TrendTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status;
     return series;
   }
-  static v1::TrendRequest Request(const std::string& glob, std::vector<int> statistics = {}) {
+  static v1::TrendRequest Request(const std::string& glob, const std::vector<int>& statistics = {}) {
     v1::TrendRequest request;
     request.mutable_source()->set_run("run");
     request.mutable_scope()->set_name_glob(glob);

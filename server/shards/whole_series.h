@@ -28,7 +28,7 @@ class WholeSeries {
   struct Group {
     std::string tensor, ranks;
     uint64_t elements = 0;
-    auto operator<=>(const Group&) const = default;
+    auto operator<=>(const Group&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
   };
   std::map<Group, int64_t> groups_;  // when the last of its sessions was opened
 };

@@ -23,8 +23,9 @@ class BlockRecords : public RecordSource {
       if (absl::Status status = assembler_.Add(block); !status.ok()) return status;
     }
     auto faults = source_->Faults();
-    if (faults.ok()) faults_ = *std::move(faults);
-    return faults.status();
+    if (!faults.ok()) return faults.status();
+    faults_ = *std::move(faults);
+    return absl::OkStatus();
   }
 
   const std::string& run() const override { return run_; }

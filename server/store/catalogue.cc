@@ -17,8 +17,9 @@ absl::StatusOr<std::vector<Row>> AllRows(const Database& database, const std::st
   std::vector<Row> rows;
   absl::Status status = database.ForEach(Family::kMeta, prefix, [&](std::string_view, std::string_view value) {
     auto row = DecodeAs<Row>(value);
-    if (row.ok()) rows.push_back(*std::move(row));
-    return row.status();
+    if (!row.ok()) return row.status();
+    rows.push_back(*std::move(row));
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   return rows;

@@ -28,7 +28,7 @@ class DeleteRunTest : public StoreTest {
     PutPayload(shared_, 10, {1, 2});
     PutPayload(own_, 30, {1});
   }
-  void PutPayload(const std::string& hash, uint64_t size, std::vector<uint32_t> runs) {
+  void PutPayload(const std::string& hash, uint64_t size, const std::vector<uint32_t>& runs) {
     ChangeSet changes;
     storage::PayloadRow row;
     row.set_size(size);

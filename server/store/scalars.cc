@@ -91,8 +91,9 @@ absl::Status Scalars::Read(uint32_t run, uint32_t epoch, const Names& series, Ra
                                               auto at = SeriesTileKey::Decode(key);
                                               if (!at.ok() || at->first_step > range.last_step) return at.status();
                                               auto tile = DecodeSeriesTile(value);
-                                              if (tile.ok()) parts.emplace_back(at->batch, *std::move(tile));
-                                              return tile.status();
+                                              if (!tile.ok()) return tile.status();
+                                              parts.emplace_back(at->batch, *std::move(tile));
+                                              return absl::OkStatus();
                                             });
     if (!status.ok()) return status;
     std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

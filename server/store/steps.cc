@@ -108,8 +108,9 @@ absl::StatusOr<std::unique_ptr<RecordSource>> Steps::Open(const std::string& run
       if (!later.ok() || !*later) return later.status();
     }
     auto row = DecodeAs<storage::StepRow>(value);
-    if (row.ok()) there = {*found, *std::move(row)};
-    return row.status();
+    if (!row.ok()) return row.status();
+    there = {*found, *std::move(row)};
+    return absl::OkStatus();
   });
   if (!looked.ok()) return looked;
   if (!there.has_value()) return NoSuchStep(*run, step, rank, epoch);

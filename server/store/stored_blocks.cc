@@ -39,8 +39,9 @@ absl::StatusOr<std::vector<v1::Marker::Fault>> StoredBlocks::Faults() const {
   prefix.resize(prefix.size() - 4);
   absl::Status status = database_->ForEach(Family::kMeta, prefix, [&](std::string_view, std::string_view value) {
     auto fault = DecodeAs<v1::Marker::Fault>(value);
-    if (fault.ok()) faults.push_back(*std::move(fault));
-    return fault.status();
+    if (!fault.ok()) return fault.status();
+    faults.push_back(*std::move(fault));
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   return faults;

@@ -18,6 +18,7 @@ void StructureCache::Keep(uint32_t run, uint64_t id, SharedStructure structure) 
   KeepYoung({run, id}, std::move(structure));
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved into the map
 void StructureCache::KeepYoung(const Key& key, SharedStructure structure) {
   const size_t bytes = sizeof(DecodedStructure) + structure->structure.SpaceUsedLong();
   if (!young_.try_emplace(key, std::move(structure)).second) return;

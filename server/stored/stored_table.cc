@@ -62,7 +62,7 @@ class StoredTable : public TableSource {
         layouts.Get(LayoutKey(settings, blocks_), [&] { return MakeTableLayout(settings, blocks_, structure); });
     if (!layout.ok()) return layout.status();
     std::vector<uint64_t> stacks;
-    absl::Status status = FillTable(*std::move(layout), blocks_, table_, contents_, reading.stacks ? &stacks : nullptr);
+    absl::Status status = FillTable(*layout, blocks_, table_, contents_, reading.stacks ? &stacks : nullptr);
     if (status.ok()) status = AddStacks(stacks);
     if (status.ok() && reading.calls) status = AddCalls();
     if (status.ok() && contents_.empty()) blocks_.clear();

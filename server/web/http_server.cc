@@ -262,7 +262,8 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     }
     if (has_body && answer.status == 200) answer = Plain(400, "a request to read has no body\n");
     chunked_ = request.version() >= 11;
-    Answer(std::move(answer), head, last || (answer.stream && !chunked_));
+    const bool ends_with_connection = answer.stream && !chunked_;
+    Answer(std::move(answer), head, last || ends_with_connection);
   }
 
   void Answer(HttpResponse answer, bool head, bool last) {

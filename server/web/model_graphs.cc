@@ -77,7 +77,7 @@ class Found {
       return Cat(stored->key.run, ".", stored->key.rank, ".", stored->key.epoch, ".", stored->key.step, ".",
                  stored->blocks, source.IsOpen(place) ? "+" : "", ";");
     };
-    const std::string ours = text(target_, place().target);
+    std::string ours = text(target_, place().target);
     if (!golden_ || ours.empty()) return ours;
     const std::string theirs = text(*golden_, place().golden);
     return theirs.empty() ? theirs : ours + theirs;

@@ -14,7 +14,8 @@ namespace msprobe::server {
 // Threads: any. Borrowed objects outlive it.
 class ReportService final : public v1::Report::Service {
  public:
-  ReportService(QueryContext query, AnalysisContext analysis) : query_(std::move(query)), analysis_(analysis) {}
+  ReportService(QueryContext query, AnalysisContext analysis)
+      : query_(std::move(query)), analysis_(std::move(analysis)) {}
 
   grpc::Status MakeReport(grpc::ServerContext* call, const v1::ReportRequest* request,
                           grpc::ServerWriter<v1::ReportResponse>* writer) override;

@@ -128,7 +128,11 @@ void WriteNumber(JsonWriter& json, double value) {
 
 WebService::WebService(QueryContext query, AnalysisContext analysis, Tokens* tokens, RefusalLog* refusals,
                        std::function<absl::Time()> now)
-    : query_(std::move(query)), analysis_(analysis), tokens_(tokens), refusals_(refusals), now_(std::move(now)) {}
+    : query_(std::move(query)),
+      analysis_(std::move(analysis)),
+      tokens_(tokens),
+      refusals_(refusals),
+      now_(std::move(now)) {}
 
 HttpResponse WebService::Answer(const HttpRequest& request) {
   if (const std::optional<WebAsset> asset = FindAsset(request.path); asset.has_value()) {

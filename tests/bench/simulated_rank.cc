@@ -17,9 +17,9 @@ uint64_t Next(uint64_t* state) {  // xorshift64
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SimulatedRank>> SimulatedRank::Open(const RecordedStep* step, const Load& load,
-                                                                   core::SessionOptions options) {
+                                                                   const core::SessionOptions& options) {
   const uint64_t seed = 0x9E3779B97F4A7C15u * (options.rank.number + 1);
-  absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(options);
   if (!session.ok()) return session.status();
   return std::unique_ptr<SimulatedRank>(new SimulatedRank(step, load, *std::move(session), seed));
 }

@@ -29,7 +29,7 @@ class SimulatedRank {
  public:
   // `step` outlives this.
   static absl::StatusOr<std::unique_ptr<SimulatedRank>> Open(const RecordedStep* step, const Load& load,
-                                                             core::SessionOptions options);
+                                                             const core::SessionOptions& options);
 
   // Gives the tensor records of the step.
   uint64_t EmitStep(uint32_t step);

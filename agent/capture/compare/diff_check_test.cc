@@ -28,7 +28,7 @@ TensorReading Reading(uint32_t crc32) {
   return reading;
 }
 
-FragmentBuilder Fragment(std::string_view field, std::vector<uint32_t> checksums) {
+FragmentBuilder Fragment(std::string_view field, const std::vector<uint32_t>& checksums) {
   FragmentBuilder builder;
   builder.Start("Torch.add", core::RecordKind::kApi, core::Direction::kForward);
   builder.Key(field);
@@ -68,12 +68,12 @@ class DiffCheckTest : public ::testing::Test {
   }
 
   // A call with these checksums; gives what is said where it ends.
-  DiffCheck::Verdict Call(DiffCheck& check, const std::string& name, std::vector<uint32_t> inputs,
-                          std::vector<uint32_t> outputs) {
-    FragmentBuilder begin = Fragment("input_args", std::move(inputs));
+  DiffCheck::Verdict Call(DiffCheck& check, const std::string& name, const std::vector<uint32_t>& inputs,
+                          const std::vector<uint32_t>& outputs) {
+    FragmentBuilder begin = Fragment("input_args", inputs);
     EXPECT_FALSE(check.Check(name, true, false, begin).differs);
     for (const core::Leaf& leaf : begin.leaves()) EXPECT_EQ(leaf.payload, nullptr);
-    end_ = Fragment("output", std::move(outputs));
+    end_ = Fragment("output", outputs);
     return check.Check(name, false, true, end_);
   }
 

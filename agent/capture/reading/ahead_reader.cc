@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kLook{1};
 
 AheadReader::~AheadReader() {
   if (getpid() != owner_) {  // it is the parent's
-    new std::thread(std::move(thread_));
+    new (std::nothrow) std::thread(std::move(thread_));
     return;
   }
   Forget();

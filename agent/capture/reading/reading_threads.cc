@@ -25,7 +25,7 @@ ReadingThreads::ReadingThreads(size_t threads, const char* load) : most_(threads
 
 ReadingThreads::~ReadingThreads() {
   if (getpid() != owner_) {  // they are the parent's
-    for (std::thread& thread : threads_) new std::thread(std::move(thread));
+    for (std::thread& thread : threads_) new (std::nothrow) std::thread(std::move(thread));
     return;
   }
   ends_.store(true, std::memory_order_relaxed);

@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <mutex>
@@ -137,7 +138,9 @@ TEST(ReadingThreadsTest, StatisticsAreTheSameToTheBitWithHelp) {
           .data = elements.data(), .dtype = stats::DType::kFloat32, .sizes = {&size, 1}, .strides = {&stride, 1}};
       const stats::Statistics alone = stats::ComputeStatistics(view);
       const stats::Statistics helped = stats::ComputeStatistics(view, &threads);
-      const auto same = [](double one, double other) { return std::memcmp(&one, &other, sizeof one) == 0; };
+      const auto same = [](double one, double other) {
+        return std::bit_cast<uint64_t>(one) == std::bit_cast<uint64_t>(other);
+      };
       EXPECT_TRUE(same(alone.max, helped.max) && same(alone.min, helped.min)) << count;
       EXPECT_TRUE(same(alone.finite_mean, helped.finite_mean)) << alone.finite_mean << " " << helped.finite_mean;
       EXPECT_TRUE(same(alone.finite_norm, helped.finite_norm)) << alone.finite_norm << " " << helped.finite_norm;

@@ -4,7 +4,7 @@
 #include "agent/capture/open_record.h"
 
 // The interpreter's objects. Capture hands them on and never looks inside, so it includes no header of Python's.
-struct _object;
+struct _object;  // NOLINT(bugprone-reserved-identifier): the name is Python's
 typedef struct _object PyObject;
 
 namespace msprobe::capture {

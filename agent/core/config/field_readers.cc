@@ -310,7 +310,7 @@ absl::Status ReadPolicy(const Value& value, const Field& field, Config* config) 
 }
 
 absl::Status ReadBounds(const Value& value, const Field& field, Config* config) {
-  const absl::Status refused =
+  absl::Status refused =
       absl::InvalidArgumentError(Cat(field.name, " is invalid, it should be a list of at most 4096 numbers that grow, ",
                                      "each within the range of int64, currently it is ", Shown(value), "."));
   if (!value.IsArray() || value.Size() > 4096) return refused;

@@ -85,7 +85,7 @@ class Selector::Parser {
   absl::StatusOr<size_t> Chain(char between, Kind kind, Part part) {
     absl::StatusOr<size_t> left = part();
     while (left.ok() && Take(between)) {
-      const absl::StatusOr<size_t> right = part();
+      absl::StatusOr<size_t> right = part();
       if (!right.ok()) return right;
       left = Add({.kind = kind, .left = *left, .right = *right});
     }
@@ -101,7 +101,7 @@ class Selector::Parser {
 
   absl::StatusOr<size_t> Inside() {
     if (Take('~')) {
-      const absl::StatusOr<size_t> negated = Single();
+      absl::StatusOr<size_t> negated = Single();
       if (!negated.ok()) return negated;
       return Add({.kind = Kind::kNot, .left = *negated});
     }

@@ -62,7 +62,7 @@ class SessionMemoryTest : public ::testing::Test {
   template <typename Change>
   absl::Status Damaged(Change&& change) {
     {
-      const auto left = LeftBy([](std::shared_ptr<SessionMemory> memory) {
+      const auto left = LeftBy([](const std::shared_ptr<SessionMemory>& memory) {
         static MappedMemory piece = memory->Allocate(8192, SharedFile::Use::kRecords);
         static Listing listing = memory->List(PieceKind::kBatch, piece, {.number = 1}, 100);
       });
@@ -73,7 +73,7 @@ class SessionMemoryTest : public ::testing::Test {
     change(file);
     file.close();
     const uintmax_t size = fs::file_size(path_);
-    const absl::Status status = SessionMemory::TakeOver(path_, link_).status();
+    absl::Status status = SessionMemory::TakeOver(path_, link_).status();
     EXPECT_EQ(fs::file_size(path_), size) << "it stays as it is";
     fs::remove(path_);
     fs::remove(link_);
@@ -88,7 +88,7 @@ class SessionMemoryTest : public ::testing::Test {
 };
 
 TEST_F(SessionMemoryTest, WhatADeadProcessHadListedIsThereAsItLastWas) {
-  const auto left = LeftBy([](std::shared_ptr<SessionMemory> memory) {
+  const auto left = LeftBy([](const std::shared_ptr<SessionMemory>& memory) {
     // Static, so that nothing is destroyed before the process dies.
     static MappedMemory queue = memory->Allocate(size_t{256} << 10, SharedFile::Use::kRecords);
     static Listing listed = memory->List(PieceKind::kQueue, queue, {.number = 7}, 0);
@@ -149,7 +149,7 @@ TEST_F(SessionMemoryTest, WhatADeadProcessHadListedIsThereAsItLastWas) {
 
 TEST_F(SessionMemoryTest, ATableOfManyLinesGrows) {
   constexpr uint64_t kLines = 3000;
-  const auto left = LeftBy([](std::shared_ptr<SessionMemory> memory) {
+  const auto left = LeftBy([](const std::shared_ptr<SessionMemory>& memory) {
     static MappedMemory piece = memory->Allocate(8 * kLines, SharedFile::Use::kRecords);
     static std::vector<Listing> listings;
     const uint64_t at = *piece.shared_offset();
@@ -165,7 +165,7 @@ TEST_F(SessionMemoryTest, ATableOfManyLinesGrows) {
 }
 
 TEST_F(SessionMemoryTest, APayloadOfABatchThatWasNeverCutIsNotListed) {
-  const auto left = LeftBy([](std::shared_ptr<SessionMemory> memory) {
+  const auto left = LeftBy([](const std::shared_ptr<SessionMemory>& memory) {
     static MappedMemory piece = memory->Allocate(8192, SharedFile::Use::kRecords);
     const uint64_t at = *piece.shared_offset();
     static Listing one = memory->List(PieceKind::kPayload, at, 4096, {.number = 1}, 10);
@@ -180,11 +180,12 @@ TEST_F(SessionMemoryTest, APayloadOfABatchThatWasNeverCutIsNotListed) {
 
 TEST_F(SessionMemoryTest, WhatIsLeftUndoneStaysForTheNextOne) {
   for (int round = 0; round < 3; ++round) {
-    auto left = round > 0 ? SessionMemory::TakeOver(path_, link_) : LeftBy([](std::shared_ptr<SessionMemory> memory) {
-      static MappedMemory piece = memory->Allocate(4096, SharedFile::Use::kRecords);
-      std::memset(piece.get(), 'p', piece.size());
-      static Listing listing = memory->List(PieceKind::kBatch, piece, {.number = 1}, 100);
-    });
+    auto left =
+        round > 0 ? SessionMemory::TakeOver(path_, link_) : LeftBy([](const std::shared_ptr<SessionMemory>& memory) {
+          static MappedMemory piece = memory->Allocate(4096, SharedFile::Use::kRecords);
+          std::memset(piece.get(), 'p', piece.size());
+          static Listing listing = memory->List(PieceKind::kBatch, piece, {.number = 1}, 100);
+        });
     ASSERT_TRUE(left.ok()) << left.status();
     ASSERT_EQ(left->pieces.size(), 1u);
     EXPECT_EQ(static_cast<char>(left->pieces[0].memory.get()[50]), 'p');
@@ -227,7 +228,7 @@ TEST_F(SessionMemoryTest, DamageAndOtherFormatsAreRefusedAndStay) {
 
 TEST_F(SessionMemoryTest, AFileThatWasCutOffIsRefused) {
   for (const uintmax_t size : {uintmax_t{0}, uintmax_t{100}, uintmax_t{4096}, uintmax_t{70'000}}) {
-    const auto left = LeftBy([](std::shared_ptr<SessionMemory>) {});
+    const auto left = LeftBy([](const std::shared_ptr<SessionMemory>&) {});
     ASSERT_TRUE(left.ok()) << left.status();
     left->memory->Leave();
     fs::resize_file(path_, size);

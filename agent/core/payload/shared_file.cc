@@ -157,7 +157,7 @@ SharedFile::SharedFile(std::string path, std::unique_ptr<OwnDescriptor> file, st
         // a mapping made from the parent's descriptor would keep the lock.
         const int again = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
         const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (again < 0 ? MAP_ANONYMOUS : 0);
-        mmap(base_, size_, PROT_READ | PROT_WRITE, flags, again, 0);
+        static_cast<void>(mmap(base_, size_, PROT_READ | PROT_WRITE, flags, again, 0));
         if (again >= 0) close(again);
       }) {
   free_[0] = size_;

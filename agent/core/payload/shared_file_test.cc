@@ -123,7 +123,7 @@ TEST_F(SharedFileTest, TheNameGoesWithRemoveAndPiecesStay) {
 
 // Makes a file in a process that writes 'k' to a first piece of kPiece bytes and is then killed. Returns the path.
 std::string LeftByAKilledProcess(bool publish) {
-  const std::string path = Cat(SharedFile::kDirectory, "/msprobe-test-", getpid(), "-killed");
+  std::string path = Cat(SharedFile::kDirectory, "/msprobe-test-", getpid(), "-killed");
   const pid_t child = fork();
   if (child == 0) {
     const auto file = SharedFile::Create(path, kRoom);

@@ -443,7 +443,7 @@ void FragmentQueue::RestorePayloads(char* entry, Chunk* chunk) {
       const std::optional<PayloadDigest> hash =
           packed.is_named != 0 ? std::optional<PayloadDigest>(packed.hash) : std::nullopt;
       if (leaf.has_pending != 0 || (memory.empty() && !hash.has_value())) {
-        avoided_.push_back(std::move(memory));
+        avoided_.push_back(std::exchange(memory, MappedMemory()));
         leaf.has_pending = 1;
       }
       chunk->payloads.push_back(MakePooled<LeftPayload>(std::move(memory), packed.size, hash));

@@ -102,7 +102,7 @@ bool ResponseDetector::IsRare(const SampledToken& token) const {
 }
 
 std::optional<ResponseDetector::Finding> ResponseDetector::JudgeToken(const SampledToken& token) {
-  const auto found = [&](ResponseFault fault, double value, double limit, std::string why) {
+  const auto found = [&](ResponseFault fault, double value, double limit, const std::string& why) {
     return Finding{.fault = fault,
                    .first = tokens_,
                    .last = tokens_,

@@ -312,8 +312,8 @@ void Sender::SendReport() {
 }
 
 void Sender::Pump() {
-  const auto write = [this](grpc::ByteBuffer message, size_t content) {
-    if (!connection_.Send(std::move(message), content)) return false;
+  const auto write = [this](const grpc::ByteBuffer& message, size_t content) {
+    if (!connection_.Send(message, content)) return false;
     parts_.counters->bytes_sent += content;
     return true;
   };
@@ -370,7 +370,7 @@ void Sender::Publish() {
 }
 
 std::string Sender::NoteLoss(const Outbox::Counts& lost) const {
-  const std::string what = Cat(lost.batches, " batches and ", lost.payloads, " tensors are lost");
+  std::string what = Cat(lost.batches, " batches and ", lost.payloads, " tensors are lost");
   if (hello_.settings().dump_path().empty()) return what;
   const std::string path = Cat(hello_.settings().dump_path(), "/INCOMPLETE");
   const std::string now = absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());

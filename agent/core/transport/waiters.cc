@@ -8,7 +8,7 @@ absl::Status Waiters::Wait(uint64_t entry, Clock::time_point deadline, Doorbell*
   bell->Ring();
   while (!waiter->done && answered_.WaitUntil(&mu_, deadline)) {
   }
-  const absl::Status status =
+  absl::Status status =
       waiter->done ? absl::OkStatus()
                    : absl::DeadlineExceededError(waiter->missing.empty() ? "the sender is busy" : waiter->missing);
   waiters_.erase(waiter);

@@ -76,7 +76,7 @@ bool CallRecords::Takes(Call& call, PyObject* arguments, PyObject* keywords, boo
 std::shared_ptr<CallRecords::Call> CallRecords::BeginApi(const Api& api, PyObject* arguments, PyObject* keywords,
                                                          bool with_gradients) {
   ThreadState& thread = ThreadInStep(*recorder_, thread_slot_.get());
-  const std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginApi(api, thread), &api, thread);
+  std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginApi(api, thread), &api, thread);
   ++thread.api_depth;
   const Reading reading(thread);
   const CallSampler::Cost cost(recorder_->sampler());
@@ -94,7 +94,7 @@ std::shared_ptr<CallRecords::Call> CallRecords::BeginCell(const std::shared_ptr<
   ThreadState& thread = ThreadState::Get();
   if (!recorder_->step().capturing() || thread.suppressed > 0) return nullptr;
   ThreadInStep(*recorder_, thread_slot_.get());
-  const std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginModule(name, thread), nullptr, thread);
+  std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginModule(name, thread), nullptr, thread);
   OpenRecord backward = call->record_;
   backward.direction = core::Direction::kBackward;
   call->backward_self_ = recorder_->session().DefineParent(backward.FullName());

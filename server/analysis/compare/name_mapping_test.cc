@@ -27,7 +27,7 @@ StepTable Table(const std::vector<Record>& records) {
   for (const Record& record : records) {
     const bool gradient = record.name.find("parameters_grad") != std::string::npos;
     const std::string json =
-        gradient ? R"({"weight":[)" + leaf + "]}" : R"({"input_args":[)" + leaf + R"(],"output":[)" + leaf + "]}";
+        gradient ? Cat(R"({"weight":[)", leaf, "]}") : Cat(R"({"input_args":[)", leaf, R"(],"output":[)", leaf, "]}");
     EXPECT_TRUE(builder.AddEntry(record.name, json, 0).ok()) << record.name;
     table.entries.back().parent = table.arena.Add(record.parent);
   }

@@ -28,7 +28,7 @@ class CallEdges {
     uint32_t from = 0;  // of GraphNode.children of the module
     uint32_t to = 0;
     bool data = false;
-    friend auto operator<=>(const Edge&, const Edge&) = default;
+    friend auto operator<=>(const Edge&, const Edge&) = default;  // NOLINT(modernize-use-nullptr): it has no pointer
   };
 
   // Without flows all edges are those of order.

@@ -22,7 +22,7 @@ class GraphPictureTest : public testing::Test {
     if (parent >= 0) nodes_[static_cast<size_t>(parent)].children.push_back(number);
     return number;
   }
-  GraphPicture With(std::set<int32_t> open) {
+  GraphPicture With(const std::set<int32_t>& open) {
     const StepGraph graph = StepGraph::Of(nodes_, 1);
     return {graph, CallEdges(graph, {}), open};
   }

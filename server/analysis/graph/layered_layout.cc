@@ -105,11 +105,11 @@ class Layout {
   void Sort(std::vector<uint32_t>& layer, bool down) {
     if (layer.size() > 1) {
       std::vector<std::pair<float, uint32_t>> keys;
-      for (size_t i = 0; i < layer.size(); ++i) {
-        const std::vector<uint32_t>& near = Neighbours(layer[i], down);
+      for (const uint32_t own : layer) {
+        const std::vector<uint32_t>& near = Neighbours(own, down);
         float sum = 0;
         for (const uint32_t slot : near) sum += slots_[slot].x;
-        keys.emplace_back(near.empty() ? slots_[layer[i]].x : sum / static_cast<float>(near.size()), layer[i]);
+        keys.emplace_back(near.empty() ? slots_[own].x : sum / static_cast<float>(near.size()), own);
       }
       std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
       for (size_t i = 0; i < layer.size(); ++i) layer[i] = keys[i].second;

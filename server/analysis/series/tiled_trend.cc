@@ -38,7 +38,7 @@ absl::Status TiledTrend::AddSession(const std::vector<TileSource::Step>& steps, 
 
 absl::Status TiledTrend::AddSet(const std::vector<TileSource::Step>& steps, const TileSource::Session& session,
                                 const absl::flat_hash_map<uint32_t, size_t>& wanted, uint32_t set,
-                                std::shared_ptr<const storage::TileSetRow> row) {
+                                const std::shared_ptr<const storage::TileSetRow>& row) {
   std::map<uint64_t, Part> parts;
   for (int i = 0; i < row->passes_size(); ++i) {
     const storage::TileSetRow::Pass& pass = row->passes(i);

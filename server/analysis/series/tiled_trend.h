@@ -95,7 +95,7 @@ class TiledTrend {
   // `wanted`: by step number, index into `steps`.
   absl::Status AddSet(const std::vector<TileSource::Step>& steps, const TileSource::Session& session,
                       const absl::flat_hash_map<uint32_t, size_t>& wanted, uint32_t set,
-                      std::shared_ptr<const storage::TileSetRow> row);
+                      const std::shared_ptr<const storage::TileSetRow>& row);
   absl::StatusOr<Choices> Choose(const StepKey& step) const;
   static std::shared_ptr<const TableLayout> Repeated(Choice& choice, size_t passes);
 

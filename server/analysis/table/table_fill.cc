@@ -328,7 +328,7 @@ void CopyLayout(const std::shared_ptr<const TableLayout>& layout, StepTable& tab
 
 }  // namespace
 
-absl::Status FillTable(std::shared_ptr<const TableLayout> layout, const StepBlocks& blocks, StepTable& table,
+absl::Status FillTable(const std::shared_ptr<const TableLayout>& layout, const StepBlocks& blocks, StepTable& table,
                        StoredContents& contents, std::vector<uint64_t>* stack_of) {
   CopyLayout(layout, table);
   Filling filling(*layout, table, contents);

@@ -84,7 +84,7 @@ using StoredContents = absl::flat_hash_map<std::string_view, StoredContent>;  //
 
 // Makes the table of a step whose blocks have this layout. Stack ids of fragments, by Entry, are given to `stack_of`
 // where it is not null. DataLoss: a column is too short or too long.
-absl::Status FillTable(std::shared_ptr<const TableLayout> layout, const StepBlocks& blocks, StepTable& table,
+absl::Status FillTable(const std::shared_ptr<const TableLayout>& layout, const StepBlocks& blocks, StepTable& table,
                        StoredContents& contents, std::vector<uint64_t>* stack_of);
 
 }  // namespace msprobe::server

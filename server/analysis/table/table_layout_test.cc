@@ -374,7 +374,7 @@ TEST(TableLayoutTest, AStoredStepSaysWhatItsExportSays) {
 TEST(TableLayoutTest, RowsNameTheRowsThatMadeThem) {
   std::map<uint64_t, v1::Structure> structures;
   const auto define = [&](const std::string& name, v1::RecordKind kind, const std::vector<std::string>& fields) {
-    const v1::Structure structure = TensorStructure(name, kind, fields);
+    v1::Structure structure = TensorStructure(name, kind, fields);
     structures[IdOf(structure)] = structure;
     return structure;
   };

@@ -25,7 +25,8 @@ class TileSource {
     uint32_t run = 0;
     uint32_t rank = 0;  // RankCode
     uint32_t epoch = 0;
-    friend auto operator<=>(const Session&, const Session&) = default;
+    friend auto operator<=>(const Session&,
+                            const Session&) = default;  // NOLINT(modernize-use-nullptr): it has no pointer
   };
   struct Step {
     StepKey key;

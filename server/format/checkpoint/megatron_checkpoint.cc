@@ -73,7 +73,7 @@ struct RankOfFile {
   int64_t tensor = 0;
   int64_t pipeline = 0;
   int64_t expert = 0;
-  auto operator<=>(const RankOfFile&) const = default;
+  auto operator<=>(const RankOfFile&) const = default;  // NOLINT(modernize-use-nullptr): it has no pointer
 };
 
 constexpr int64_t kMaxRanks = 1 << 20;

@@ -154,7 +154,8 @@ struct NoticeKey {
 
   std::string Encode() const;
   static absl::StatusOr<NoticeKey> Decode(std::string_view key);
-  friend auto operator<=>(const NoticeKey&, const NoticeKey&) = default;
+  friend auto operator<=>(const NoticeKey&,
+                          const NoticeKey&) = default;  // NOLINT(modernize-use-nullptr): it has no pointer
 };
 // The prefix of all holds of a step is that of an empty hash.
 std::string HoldKey(uint32_t run, uint32_t epoch, uint32_t step, std::string_view hash);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "server/format/cat.h"
+
 namespace msprobe::server {
 namespace {
 
@@ -78,8 +80,8 @@ TEST(MetaKeys, ReferenceBytesAndWords) {
            {SessionKey(kSession), "04" + session_hex, "session " + session_hex},
            {DefinitionKey(1, 0x1122334455667788), "05000000011122334455667788", "definition run=1 id=1122334455667788"},
            {PayloadKey(kHash), "07" + hash_hex, "payload " + hash_hex},
-           {PendingKey(kSession, kHash), "08" + session_hex + hash_hex,
-            "pending session=" + session_hex + " hash=" + hash_hex},
+           {PendingKey(kSession, kHash), Cat("08", session_hex, hash_hex),
+            Cat("pending session=", session_hex, " hash=", hash_hex)},
            {ReferenceKey(1, kHash), "0900000001" + hash_hex, "reference run=1 hash=" + hash_hex},
            {ReferrerKey(kHash, 1), "0a" + hash_hex + "00000001", "referrer hash=" + hash_hex + " run=1"},
            {HoldKey(1, 2, 3, kHash), "1c000000010000000200000003" + hash_hex,

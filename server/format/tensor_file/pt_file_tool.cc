@@ -61,7 +61,7 @@ absl::Status WriteTool(const std::vector<std::string>& arguments) {
   std::ifstream in(arguments[1], std::ios::binary);
   std::vector<char> chunk(65537);  // odd: elements are split over chunks
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), in.gcount() > 0) {
-    const absl::Status status = (*writer)->Append({chunk.data(), static_cast<size_t>(in.gcount())});
+    absl::Status status = (*writer)->Append({chunk.data(), static_cast<size_t>(in.gcount())});
     if (!status.ok()) return status;
   }
   return (*writer)->Finish();

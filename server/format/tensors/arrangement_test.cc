@@ -56,14 +56,13 @@ TEST(ArrangementTest, WeightsOfAConvolution) {
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->second, (std::vector<int64_t>{20, 1, 16, 16}));
   size_t at = 0;
-  for (int c1 = 0; c1 < 2; ++c1) {
-    for (int h = 0; h < 2; ++h) {
-      for (int w = 0; w < 5; ++w) {
-        for (int n = 0; n < 16; ++n) {
-          for (int c0 = 0; c0 < 16; ++c0) {
-            const int c = c1 * 16 + c0;
-            const uint16_t expected =
-                n < 3 && c < 18 ? weights[static_cast<size_t>(((n * 18 + c) * 2 + h) * 5 + w)] : 0;
+  for (size_t c1 = 0; c1 < 2; ++c1) {
+    for (size_t h = 0; h < 2; ++h) {
+      for (size_t w = 0; w < 5; ++w) {
+        for (size_t n = 0; n < 16; ++n) {
+          for (size_t c0 = 0; c0 < 16; ++c0) {
+            const size_t c = c1 * 16 + c0;
+            const uint16_t expected = n < 3 && c < 18 ? weights[((n * 18 + c) * 2 + h) * 5 + w] : 0;
             ASSERT_EQ(made->first[at++], expected);
           }
         }
@@ -102,7 +101,7 @@ TEST(ArrangementTest, WithoutSizesTheFillingStays) {
 }
 
 TEST(ArrangementTest, Refusals) {
-  const auto plan = [](RearrangementRequest request) { return PlanRearrangement(request).status(); };
+  const auto plan = [](const RearrangementRequest& request) { return PlanRearrangement(request).status(); };
   EXPECT_TRUE(absl::IsFailedPrecondition(
       plan({.from = "FRACTAL_Z", .to = "NCHW", .stored_shape = {20, 1, 16, 16}, .sizes = {}})));
   for (const RearrangementRequest& wrong :

@@ -27,7 +27,10 @@ template <typename Number>
 void AppendNumbers(std::string& out, std::span<const Number> values) {
   if (values.empty()) return;
   bool constant = true;
-  for (const Number& value : values) constant = constant && std::memcmp(&value, &values[0], sizeof(Number)) == 0;
+  for (const Number& value : values) {
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): a value is its bytes, also -0 and every NaN
+    constant = constant && std::memcmp(&value, &values[0], sizeof(Number)) == 0;
+  }
   out.push_back(constant ? 0 : 1);
   out.append(reinterpret_cast<const char*>(values.data()), sizeof(Number) * (constant ? 1 : values.size()));
 }

@@ -106,7 +106,7 @@ absl::Status PayloadIntake::TakeSharedChunk(Session& session, const v1::PayloadC
     return absl::InvalidArgumentError(
         Cat("payload_chunk of ", Hex(chunk.hash()), " at byte ", chunk.offset(), ": ", status.message()));
   }
-  const absl::Status status = TakeChunk(session, chunk, std::string_view(bytes, size), verdict);
+  absl::Status status = TakeChunk(session, chunk, std::string_view(bytes, size), verdict);
   if (status.ok()) metrics_->Add(Metric::kSharedBytes, size);
   return status;
 }

@@ -32,15 +32,15 @@ absl::Status WriteTiles(const std::string& directory) {
     if (step + 1 == kReferenceSteps) agent.End();
     if (auto verdict = (*session)->Apply(agent.Take()); !verdict.ok()) return verdict.status();
   }
-  if (absl::Status status = (*store)->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
+  if (absl::Status status = (*store)->database().AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
   if (absl::Status status = Tiler(store->get()).RunOnce(); !status.ok()) return status;
   bool first = true;
-  absl::Status status = (*store)->ForEach(Family::kTiles, "", [&](std::string_view, std::string_view tile) {
+  absl::Status status = (*store)->database().ForEach(Family::kTiles, "", [&](std::string_view, std::string_view tile) {
     if (std::exchange(first, false)) std::fwrite(tile.data(), 1, tile.size(), stdout);
     return absl::OkStatus();
   });
   if (status.ok() && first) status = absl::InternalError("nothing became a tile");
-  return status.ok() ? (*store)->AwaitDurable(absl::Seconds(30)) : status;
+  return status.ok() ? (*store)->database().AwaitDurable(absl::Seconds(30)) : status;
 }
 
 absl::Status Write(const std::string& directory) {
@@ -63,7 +63,7 @@ absl::Status Write(const std::string& directory) {
       }
     }
   }
-  return (*store)->AwaitDurable(absl::Seconds(30));
+  return (*store)->database().AwaitDurable(absl::Seconds(30));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ ScriptedAgent& ScriptedAgent::Enter(uint32_t step, const std::string& name, floa
 std::string ScriptedAgent::CallWithPayload(uint32_t step, const std::string& name, const std::string& content) {
   const v1::Structure enter = TensorStructure("Torch." + name, v1::RECORD_API, {"input_args"});
   Define(enter);
-  const std::string hash = HashOf(content);
+  std::string hash = HashOf(content);
   BlockScript script(step, 0);
   script.Fragment(enter, 0, ++ordinal_, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {1}, hash, content.size());
   script.block().mutable_shapes(0)->set_dims(0, static_cast<int64_t>(content.size() / 4));

@@ -160,7 +160,7 @@ void LiveSession::TellArrived(uint64_t through, PayloadArrivals::Arrived arrived
 void LiveSession::WhenDurable(uint64_t through, Durable durable) {
   const absl::Time since = absl::Now();
   context_.store->database().WhenDurable(
-      [self = shared_from_this(), since, through, durable = std::move(durable)](absl::Status status) {
+      [self = shared_from_this(), since, through, durable = std::move(durable)](const absl::Status& status) {
         if (!status.ok()) {
           if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
           return;

@@ -61,8 +61,9 @@ absl::Status LoadPending(const Store& store, SessionState& state) {
   const std::string prefix = MetaPrefix(MetaSpace::kPending, state.row.session());
   return store.database().ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) {
     auto row = DecodeAs<storage::PendingRow>(value);
-    if (row.ok()) state.pending[std::string(key.substr(prefix.size()))].row = *std::move(row);
-    return row.status();
+    if (!row.ok()) return row.status();
+    state.pending[std::string(key.substr(prefix.size()))].row = *std::move(row);
+    return absl::OkStatus();
   });
 }
 

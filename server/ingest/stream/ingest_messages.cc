@@ -104,12 +104,13 @@ void IngestStream::SayVerdict(v1::PayloadVerdict verdict) {
   }
   if (verdict.stored_size() > 0) {
     // Stored means durable: then the agent may free it.
-    service_->database_->WhenDurable([self = shared_from_this(), verdict = std::move(verdict)](absl::Status status) {
-      if (!status.ok()) return;
-      v1::ServerMessage message;
-      *message.mutable_payload_verdict() = verdict;
-      self->Say(std::move(message));
-    });
+    service_->database_->WhenDurable(
+        [self = shared_from_this(), verdict = std::move(verdict)](const absl::Status& status) {
+          if (!status.ok()) return;
+          v1::ServerMessage message;
+          *message.mutable_payload_verdict() = verdict;
+          self->Say(std::move(message));
+        });
   }
 }
 

@@ -24,7 +24,7 @@ class PrivateFilesTest : public testing::Test {
  protected:
   // A data directory as a plain umask makes it.
   fs::path Open(const std::string& name) {
-    const fs::path data = fs::path(std::string(directory_ / name));
+    fs::path data = fs::path(std::string(directory_ / name));
     fs::create_directories(data / "store");
     for (const char* file : {"store/CURRENT", "msprobe-server.lock"}) {
       std::ofstream(data / file) << "x";

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -24,7 +25,7 @@ TEST(GroupSync, OneSyncServesAllWhoCameDuringTheLast) {
       return absl::OkStatus();
     });
     group = &sync;
-    auto count = [&](absl::Status) {
+    auto count = [&](const absl::Status&) {
       absl::MutexLock lock(&mu);
       ++done;
     };
@@ -49,7 +50,7 @@ TEST(GroupSync, FailureReachesEveryWaiter) {
   {
     GroupSync(v1::DURABILITY_SYNC, absl::Seconds(1), [] {
       return absl::DataLossError("disk");
-    }).Await([&](absl::Status s) { seen = s; });
+    }).Await([&](absl::Status s) { seen = std::move(s); });
   }
   EXPECT_EQ(seen.code(), absl::StatusCode::kDataLoss);
 }
@@ -61,7 +62,7 @@ TEST(GroupSync, OsNeverSyncsForAWaiter) {
     ++syncs;
     return absl::OkStatus();
   });
-  sync.Await([&](absl::Status) { done.Notify(); });
+  sync.Await([&](const absl::Status&) { done.Notify(); });
   done.WaitForNotification();
   EXPECT_EQ(syncs, 0);
 }

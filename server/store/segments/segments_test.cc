@@ -89,7 +89,7 @@ TEST_F(SegmentsTest, SeveralAreAppendedTogetherAdjacentOrNot) {
   size_t used = 0;
   for (size_t i = 0; i < 3; ++i) {
     char* const at = adjacent.Take(100'000) + used;
-    std::memcpy(at, contents[i].data(), contents[i].size());
+    contents[i].copy(at, contents[i].size());
     views.emplace_back(at, contents[i].size());
     used += (contents[i].size() + 4095) / 4096 * 4096;
   }

@@ -11,8 +11,10 @@ Outbox::Outbox(MemoryBudget* budget, Spool* spool, std::shared_ptr<SessionMemory
 
 void Outbox::Append(PackedBatch batch) {
   std::vector<std::string> announced_first;
-  for (auto& [hash, payload] : batch.payloads) {
-    if (payloads_.Hold(hash, std::move(payload), batch.sequence)) announced_first.push_back(std::move(hash));
+  for (AnnouncedPayload& announced : batch.payloads) {
+    if (payloads_.Hold(announced.hash, std::move(announced.payload), batch.sequence)) {
+      announced_first.push_back(std::move(announced.hash));
+    }
   }
   batches_.Append(batch, std::move(announced_first));
 }

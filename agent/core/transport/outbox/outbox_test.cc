@@ -32,7 +32,7 @@ class OutboxTest : public ::testing::Test {
         outbox_(&budget_, &spool_) {}
   ~OutboxTest() override { std::filesystem::remove_all(directory_); }
 
-  void Append(uint64_t sequence, std::vector<std::string> payloads = {}) {
+  void Append(uint64_t sequence, const std::vector<std::string>& payloads = {}) {
     PackedBatch batch;
     batch.sequence = sequence;
     batch.bytes = Cat("bytes of ", sequence);

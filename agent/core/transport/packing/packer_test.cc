@@ -43,7 +43,7 @@ Node Make(NodeKind kind) {
   return node;
 }
 
-Structure Of(const std::string& name, std::vector<NodeKind> kinds) {
+Structure Of(const std::string& name, const std::vector<NodeKind>& kinds) {
   Structure structure;
   structure.name = name;
   structure.fields.kind = NodeKind::kDict;

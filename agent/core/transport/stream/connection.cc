@@ -79,8 +79,8 @@ void Connection::Welcomed(const v1::Welcome& welcome) {
   offers.exports = Has(welcome, "export");
 }
 
-bool Connection::Send(grpc::ByteBuffer message, size_t content) {
-  if (stream_.call == nullptr || !stream_.call->Write(std::move(message))) return false;
+bool Connection::Send(const grpc::ByteBuffer& message, size_t content) {
+  if (stream_.call == nullptr || !stream_.call->Write(message)) return false;
   stream_.throttle.Sent(content, Clock::now());
   return true;
 }

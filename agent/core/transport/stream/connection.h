@@ -71,7 +71,7 @@ class Connection {
     return welcomed() && writable() && now >= stream_.throttle.until();
   }
   // `content`: how many bytes of the message count for the throttle. False: one is on its way, or the stream has ended.
-  bool Send(grpc::ByteBuffer message, size_t content = 0);
+  bool Send(const grpc::ByteBuffer& message, size_t content = 0);
 
   // When something is due though nothing comes: the end of waiting for a Welcome, or of a throttle's pause.
   Clock::time_point NextDue(Clock::time_point now) const;

@@ -61,11 +61,11 @@ IngestStream::IngestStream(const std::string& target, const ServerAccess::Opened
   if (!access.token.empty()) context_.AddMetadata("authorization", "Bearer " + access.token);
 }
 
-bool IngestStream::Write(grpc::ByteBuffer message) {
+bool IngestStream::Write(const grpc::ByteBuffer& message) {
   MutexLock lock(&mu_);
   if (state_ != State::kOpen || writing_) return false;
   writing_ = true;
-  outgoing_ = std::move(message);
+  outgoing_ = message;
   StartWrite(&outgoing_);
   return true;
 }

@@ -37,7 +37,7 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
                                              std::shared_ptr<Doorbell> bell);
 
   // Begins to write a message; the bell rings when that is done. False: another write is under way, or it is not kOpen.
-  bool Write(grpc::ByteBuffer message);
+  bool Write(const grpc::ByteBuffer& message);
   bool writable() const;
 
   std::vector<v1::ServerMessage> TakeMessages();
@@ -71,7 +71,7 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
 };
 
 // Writes a message that brings so many bytes of content. False: the stream did not take it.
-using WriteContent = absl::FunctionRef<bool(grpc::ByteBuffer message, size_t content)>;
+using WriteContent = absl::FunctionRef<bool(const grpc::ByteBuffer& message, size_t content)>;
 
 // A message of its own bytes.
 grpc::ByteBuffer OwnedMessage(std::string bytes);

@@ -87,8 +87,8 @@ bool PayloadUpload::SendNext(const ServerOffers& offers, WriteContent write) {
   std::optional<HeldPayloads::Part> part = NextPart(offers.chunk_bytes);
   if (!part.has_value()) return false;
   if (IsLight(*part, offers)) return SendTogether(*std::move(part), offers, write);
-  grpc::ByteBuffer message = ChunkMessage(current_->hash, current_->offset, part->bytes, part->last, part->owner);
-  if (!write(std::move(message), part->bytes.size())) return false;
+  const grpc::ByteBuffer message = ChunkMessage(current_->hash, current_->offset, part->bytes, part->last, part->owner);
+  if (!write(message, part->bytes.size())) return false;
   Passed(*part);
   return true;
 }
