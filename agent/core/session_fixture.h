@@ -112,6 +112,16 @@ class SessionTest : public ::testing::Test {
     structure_ = session_->DefineStructure(Named("Torch.add"));
   }
 
+  // What the sender says that no server has yet. A busy sender is asked again: what is emitted meanwhile only piles up.
+  std::string Missing() {
+    std::string said;
+    EXPECT_TRUE(Eventually([&] {
+      said = std::string(session_->Wait(absl::Milliseconds(20)).message());
+      return said != "the sender is busy";
+    }));
+    return said;
+  }
+
   static Structure Named(const std::string& name) {
     Structure structure;
     structure.name = name;
