@@ -1,5 +1,6 @@
 #include "server/exporter/step_parts.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,6 +13,8 @@ namespace {
 // The records of a step that are of these cells, or those that are not.
 class RecordsOfPart : public RecordSource {
  public:
+  using Visit = absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)>;
+
   RecordsOfPart(RecordSource& step, const absl::flat_hash_set<std::string>& cells, bool compiled)
       : step_(step), cells_(cells), compiled_(compiled) {}
 
@@ -23,21 +26,11 @@ class RecordsOfPart : public RecordSource {
   const v1::CaptureSettings& settings() const override { return step_.settings(); }
   const v1::Hello& hello() const override { return step_.hello(); }
 
-  absl::Status ForEachRecord(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
-    return step_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
-      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
-    });
+  absl::Status ForEachRecord(Visit visit) override { return step_.ForEachRecord(OfPart(visit)); }
+  absl::Status ForEachRecordWithoutEdges(Visit visit) override {
+    return step_.ForEachRecordWithoutEdges(OfPart(visit));
   }
-  absl::Status ForEachRecordWithoutEdges(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
-    return step_.ForEachRecordWithoutEdges([&](const v1::Record& record, uint64_t stack_id) {
-      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
-    });
-  }
-  absl::Status ForEachRecordHead(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
-    return step_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
-      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
-    });
-  }
+  absl::Status ForEachRecordHead(Visit visit) override { return step_.ForEachRecordHead(OfPart(visit)); }
   bool may_have_payloads() override { return step_.may_have_payloads(); }
   absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override { return step_.Stack(stack_id); }
   absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view)> visit) override {
@@ -47,6 +40,12 @@ class RecordsOfPart : public RecordSource {
   std::vector<v1::Marker::Gap> gaps() override { return step_.gaps(); }
 
  private:
+  std::function<absl::Status(const v1::Record&, uint64_t)> OfPart(Visit visit) const {
+    return [this, visit](const v1::Record& record, uint64_t stack_id) {
+      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
+    };
+  }
+
   bool Has(std::string_view full_name) const {
     for (size_t dot = full_name.find('.'); dot != std::string_view::npos; dot = full_name.find('.', dot + 1)) {
       if (cells_.contains(AbslView(full_name.substr(0, dot)))) return compiled_;
