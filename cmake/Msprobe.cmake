@@ -52,8 +52,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
 endif()
 
 # Most of a whole build would be spent on reading headers of others. So those that most sources include are read once, and
-# sources of one room are compiled several at a time. Each source includes what it uses all the same: builds for
-# ThreadSanitizer, clang and clang-tidy read every header where it is named.
+# sources of one room are compiled several at a time. Each source includes what it uses all the same: a build without
+# MSPROBE_FAST_BUILD reads every header where it is named.
 option(MSPROBE_FAST_BUILD "Precompile headers, and compile sources of a room together: a third of the time of a whole build" ON)
 if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT "${MSPROBE_SANITIZE}" STREQUAL "thread")
   set(MSPROBE_PRECOMPILE ON)

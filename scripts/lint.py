@@ -96,7 +96,7 @@ def tidy(together: dict[Path, str]) -> list[tuple[list[Path], str]]:
         "--quiet",
         *(f"--extra-arg={word}" for word in shlex.split(" ".join(places))),
         *(f"--extra-arg=-include{other}" for other in others),
-        "--checks=-bugprone-suspicious-include",
+        "--checks=-bugprone-suspicious-include",  # the other sources
         "--extra-arg=-Wthread-safety",
         "--extra-arg=-Wold-style-cast",
         "--extra-arg=-Wno-unknown-warning-option",
