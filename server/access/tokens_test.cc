@@ -16,7 +16,7 @@ using testing::HasSubstr;
 class TokensTest : public testing::Test {
  protected:
   std::string Write(const std::string& text) {
-    const std::string path = scratch_.path() + "/tokens";
+    std::string path = scratch_.path() + "/tokens";
     std::ofstream(path + ".new") << text;
     std::filesystem::rename(path + ".new", path);
     return path;
