@@ -141,7 +141,7 @@ class Stream {
   }
 
  private:
-  bool Await(std::function<bool()> condition) {
+  bool Await(const std::function<bool()>& condition) {
     absl::MutexLock lock(&mu_);
     return mu_.AwaitWithTimeout(absl::Condition(&condition), kPatience);
   }

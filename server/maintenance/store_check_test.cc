@@ -32,8 +32,9 @@ class DamageTest : public testing::Test {
     options.directory = directory_ / "data";
     options.segment_chunk_bytes = 7000;  // some payloads go to segments
     auto store = Store::Open(options);
-    if (store.ok()) store_ = *std::move(store);
-    return store.status();
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    return absl::OkStatus();
   }
   // Writes rank 0 of a run. The content lies in the log and in segments, with `files` in tables and blob files, too.
   void Write(ScriptedLoad& load, uint64_t batches, bool files) {
