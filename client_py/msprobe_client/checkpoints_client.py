@@ -13,9 +13,7 @@ from msprobe_client.proto import checkpoints_pb2, checkpoints_pb2_grpc
 from msprobe_client.weight_differences import OpenedWeights, WeightDifference, WeightsPlace
 
 if TYPE_CHECKING:
-    import grpc
-
-    from msprobe_client.background_call import Pending, Stream
+    from msprobe_client.connection import Connection
 
 Progress = Callable[[int, int], None]
 Side = TypeVar("Side")
@@ -33,15 +31,9 @@ class Checkpoints:
     out, and why; progress: tensors done, and all.
     """
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        result: Callable[[Callable[[], Pending[Any]]], Any],
-        items: Callable[[Callable[[], Stream[Any]]], Iterator[Any]],
-    ) -> None:
-        del result  # both calls are streams
-        self._items = items
-        self._stub = checkpoints_pb2_grpc.CheckpointsStub(channel)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stub = checkpoints_pb2_grpc.CheckpointsStub(connection.channel)
 
     def diff(
         self,
@@ -65,7 +57,7 @@ class Checkpoints:
             renames=_renames(renames),
             name_glob=name or "",
         )
-        responses = self._items(lambda: self._stub.DiffCheckpoints(request))
+        responses = self._connection.items(lambda: self._stub.DiffCheckpoints(request))
         return _differences(
             responses, checkpoint_diff.opened, checkpoint_diff.difference, opened=opened, note=note, progress=progress
         )
@@ -85,7 +77,7 @@ class Checkpoints:
         request = checkpoints_pb2.CompareWeightsRequest(
             target=target.message(), golden=golden.message(), renames=_renames(renames), name_glob=name or ""
         )
-        responses = self._items(lambda: self._stub.CompareWeights(request))
+        responses = self._connection.items(lambda: self._stub.CompareWeights(request))
         return _differences(
             responses,
             weight_differences.opened,

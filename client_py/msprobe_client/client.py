@@ -7,18 +7,14 @@ import json
 import os
 import secrets
 import socket
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
-import grpc
-
 from msprobe_client import (
     analysis_client,
-    background_call,
     communication,
     decode,
     dump_files,
@@ -29,8 +25,7 @@ from msprobe_client import (
     vis_file,
 )
 from msprobe_client.access import Access
-from msprobe_client.address import ENVIRONMENT, target_of
-from msprobe_client.background_call import Pending, Stream
+from msprobe_client.address import ENVIRONMENT
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
 from msprobe_client.checkpoints_client import Checkpoints
@@ -48,19 +43,9 @@ from msprobe_client.comparison import (
     TrendReport,
     UnpairedStep,
 )
+from msprobe_client.connection import Connection
 from msprobe_client.embedded import EmbeddedServer
-from msprobe_client.errors import (
-    AccessDenied,
-    ClientClosed,
-    DataError,
-    FailedPrecondition,
-    InvalidArgument,
-    MissingShardsWarning,
-    MsprobeError,
-    NotFound,
-    ServerError,
-    ServerUnavailable,
-)
+from msprobe_client.errors import DataError, InvalidArgument, MsprobeError
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
 from msprobe_client.monitor_client import Monitor
@@ -97,24 +82,7 @@ Progress = Callable[[int, int], None]
 PathLike = str | os.PathLike[str]
 RankLike = str | int | model.Rank
 
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # How long one attempt to connect may take (the default is 20 s).
-    ("grpc.min_reconnect_backoff_ms", 5000),
-    # How long a server that is back may go unnoticed, at most (the default is 120 s).
-    ("grpc.max_reconnect_backoff_ms", 5000),
-    # The server is on this machine or in this cluster; a proxy for web pages is not the way to it.
-    ("grpc.enable_http_proxy", 0),
-)
-
-# Of a server of one's own. gRPC widens what may be under way while answers wait for their reader, up to tens of MiB;
-# over a unix socket that gains nothing.
-_LOCAL_OPTIONS = (*_CHANNEL_OPTIONS, ("grpc.http2.bdp_probe", 0))
-
-_MISSING_SHARDS = "msprobe-missing-shards-bin"
-
-M = TypeVar("M")
+T = TypeVar("T")
 
 
 def _nothing(done: int, total: int) -> None:
@@ -145,7 +113,6 @@ class Client:
     ) -> None:
         if address is not None and data_dir is not None:
             raise InvalidArgument("a server address and a data directory exclude each other; give one of them")
-        self._closed = False
         self._cleanup = ExitStack()
         if data_dir is not None:
             address = self._cleanup.enter_context(EmbeddedServer(data_dir, create=create)).address
@@ -154,13 +121,9 @@ class Client:
         if not address:
             raise InvalidArgument(f"no server: give an address, a data directory, or set {ENVIRONMENT}")
         self.address = address
-        target = target_of(address)
-        # A server of one's own asks for nothing.
-        shown = Access() if data_dir is not None else (access or Access()).resolved()
-        channel = shown.channel(target, _CHANNEL_OPTIONS if data_dir is None else _LOCAL_OPTIONS)
-        self._cleanup.callback(channel.close)
-        # A server of one's own reads the directories of this machine.
-        self._local = data_dir is not None
+        self._connection = Connection(address, is_local=data_dir is not None, access=access)
+        self._cleanup.callback(self._connection.close)
+        channel = self._connection.channel
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._report = report_pb2_grpc.ReportStub(channel)
@@ -168,10 +131,10 @@ class Client:
         self._communications = communication_pb2_grpc.CommunicationsStub(channel)
         self._environments = environment_pb2_grpc.EnvironmentsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
-        self.checkpoints = Checkpoints(channel, self._result, self._items)
-        self.jobs = Jobs(channel, self._result, self._items)
-        self.monitor = Monitor(channel, self._result, self._items)
-        self.tensor_files = TensorFiles(channel, self._result, self._items)
+        self.checkpoints = Checkpoints(self._connection)
+        self.jobs = Jobs(self._connection)
+        self.monitor = Monitor(self._connection)
+        self.tensor_files = TensorFiles(self._connection)
 
     def __enter__(self) -> Client:
         return self
@@ -183,17 +146,16 @@ class Client:
 
     def close(self) -> None:
         """Cancels what is under way; ends the server this client started."""
-        self._closed = True
         self._cleanup.close()
 
     def server_info(self) -> model.ServerInfo:
         return decode.server_info(
-            self._result(lambda: self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest()))
+            self._connection.result(lambda: self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest()))
         )
 
     def pin(self, run: str, *, pinned: bool = True) -> None:
         """A pinned run is not removed by the server's retention."""
-        self._result(lambda: self._control.PinRun.future(control_pb2.PinRunRequest(run=run, pinned=pinned)))
+        self._connection.result(lambda: self._control.PinRun.future(control_pb2.PinRunRequest(run=run, pinned=pinned)))
 
     def control(
         self,
@@ -224,18 +186,22 @@ class Client:
             ),
             wait_ms=_uint32("wait", round(wait * 1000)) or 1,
         )
-        return decode.control_answer(self._result(lambda: self._control.ControlRun.future(asked)))
+        return decode.control_answer(self._connection.result(lambda: self._control.ControlRun.future(asked)))
 
     def backup(self, directory: PathLike) -> BackupReport:
         """Everything the server holds, as of one moment, into a new directory. See backup.restore."""
         with _disk(directory):
-            return write_backup(self._items(lambda: self._control.Backup(control_pb2.BackupRequest())), Path(directory))
+            return write_backup(
+                self._connection.items(lambda: self._control.Backup(control_pb2.BackupRequest())), Path(directory)
+            )
 
     def runs(self) -> list[model.RunSummary]:
         return self._runs()
 
     def _runs(self, *, whole: bool = False) -> list[model.RunSummary]:
-        response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()), whole=whole)
+        response = self._connection.result(
+            lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()), whole=whole
+        )
         return [decode.run_summary(item) for item in response.runs]
 
     def steps(self, run: str, *, request: str | None = None, position: int | None = None) -> list[model.StepSummary]:
@@ -247,7 +213,7 @@ class Client:
         asked = query_pb2.ListStepsRequest(run=run, request=request or "")
         if position is not None:
             asked.position = position
-        return [decode.step_summary(item) for item in self._items(lambda: self._query.ListSteps(asked))]
+        return [decode.step_summary(item) for item in self._connection.items(lambda: self._query.ListSteps(asked))]
 
     def records(
         self,
@@ -272,7 +238,7 @@ class Client:
             request.token = _uint32("token", token)
         if epoch is not None:
             request.epoch = _uint32("epoch", epoch)
-        return (decode.record(item) for item in self._items(lambda: self._query.ReadRecords(request)))
+        return (decode.record(item) for item in self._connection.items(lambda: self._query.ReadRecords(request)))
 
     def export(
         self,
@@ -319,7 +285,7 @@ class Client:
         with ExportWriter(folder, force=force) as writer, _disk(output):
             if to == "dump" or only:
                 writer.refuse_existing([only] if only else directories)
-            for chunk in self._items(lambda: self._query.Export(request)):
+            for chunk in self._connection.items(lambda: self._query.Export(request)):
                 writer.write((only or chunk.path) if chunk.path else "", chunk.content, chunk.last)
                 if chunk.last:
                     progress(writer.files, chunk.files_total)
@@ -335,7 +301,7 @@ class Client:
         files = dump_files.find(Path(directory), tensors=tensors)
         upload = Upload(files, run, progress)
         try:
-            response = self._result(lambda: self._query.Import.future(iter(upload)))
+            response = self._connection.result(lambda: self._query.Import.future(iter(upload)))
         except MsprobeError:
             if upload.error is not None:  # the reason why the call was given up
                 raise upload.error from None
@@ -425,10 +391,10 @@ class Client:
         the server.
         """
         asked = options.but(given)
-        with analysis_client.sources(self, (target, golden), local=self._local) as sides:
+        with analysis_client.sources(self, (target, golden), local=self._connection.is_local) as sides:
             where = analysis_client.scope(steps, ranks, name)
             request = analysis_client.compare_request(sides, where, asked, rows=rows, order=order, limit=limit)
-            for response in self._items(lambda: self._analysis.Compare(request)):
+            for response in self._connection.items(lambda: self._analysis.Compare(request)):
                 if response.WhichOneof("kind") == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 yield from analysis_client.found(response)
@@ -454,7 +420,7 @@ class Client:
         against step N + golden_step_offset of the golden side.
         """
         asked = options.but(given)
-        with analysis_client.sources(self, (target, golden), local=self._local) as sides:
+        with analysis_client.sources(self, (target, golden), local=self._connection.is_local) as sides:
             request = analysis_pb2.FirstDivergenceRequest(
                 target=sides[0],
                 golden=sides[1],
@@ -463,7 +429,7 @@ class Client:
                 golden_step_offset=golden_step_offset,
                 **asked.fields_of(analysis_pb2.FirstDivergenceRequest),
             )
-            for response in self._items(lambda: self._analysis.FirstDivergence(request)):
+            for response in self._connection.items(lambda: self._analysis.FirstDivergence(request)):
                 kind = response.WhichOneof("kind")
                 if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
@@ -482,9 +448,9 @@ class Client:
         progress: Progress = _nothing,
     ) -> Iterator[ReplicaDifference]:
         """Parameters and results of collectives that ranks must have alike, and have not: docs/replay.md."""
-        with analysis_client.sources(self, (source,), local=self._local) as sides:
+        with analysis_client.sources(self, (source,), local=self._connection.is_local) as sides:
             request = analysis_pb2.ReplicasRequest(source=sides[0], scope=analysis_client.scope(steps, ranks, name))
-            for response in self._items(lambda: self._analysis.Replicas(request)):
+            for response in self._connection.items(lambda: self._analysis.Replicas(request)):
                 kind = response.WhichOneof("kind")
                 if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
@@ -502,7 +468,7 @@ class Client:
     ) -> Iterator[CollectiveMismatch]:
         """Calls between ranks that do not fit together, the first one first: docs/communication.md."""
         request = communication_pb2.FindMismatchesRequest(run=run, scope=analysis_client.scope(steps, ranks, name))
-        for response in self._items(lambda: self._communications.FindMismatches(request)):
+        for response in self._connection.items(lambda: self._communications.FindMismatches(request)):
             kind = response.WhichOneof("kind")
             if kind == "progress":
                 progress(response.progress.steps_done, response.progress.steps_total)
@@ -515,7 +481,7 @@ class Client:
         least_seconds: of a run that goes on, calls that have stood for less are left out.
         """
         request = communication_pb2.FindHangRequest(run=run, least_seconds=_uint32("least_seconds", least_seconds))
-        return communication.hang(self._result(lambda: self._communications.FindHang.future(request)))
+        return communication.hang(self._connection.result(lambda: self._communications.FindHang.future(request)))
 
     def signs(
         self,
@@ -542,7 +508,7 @@ class Client:
             least=least,
             drop=drop,
         )
-        for response in self._items(lambda: self._gradients.CompareSigns(request)):
+        for response in self._connection.items(lambda: self._gradients.CompareSigns(request)):
             kind = response.WhichOneof("kind")
             if kind == "progress":
                 progress(response.progress.steps_done, response.progress.steps_total)
@@ -556,7 +522,9 @@ class Client:
     def environment(self, run: str) -> Iterator[ProcessEnvironment]:
         """What a run's processes ran in, one a rank in order of rank, as they said when they began."""
         request = environment_pb2.ReadEnvironmentRequest(run=run)
-        yield from map(run_environment.process, self._items(lambda: self._environments.ReadEnvironment(request)))
+        yield from map(
+            run_environment.process, self._connection.items(lambda: self._environments.ReadEnvironment(request))
+        )
 
     def overflow(
         self,
@@ -576,7 +544,7 @@ class Client:
         follow: of a run, go on with steps as they complete until none of its sessions is open; nothing is repeated.
         with_entries: the first of each step and rank has its entry_json and its modules.
         """
-        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+        with analysis_client.sources(self, (source,), local=self._connection.is_local) as (side,):
             request = analysis_pb2.OverflowRequest(
                 source=side,
                 scope=analysis_client.scope(steps, ranks, name),
@@ -584,7 +552,7 @@ class Client:
                 follow=follow,
                 with_entries=with_entries,
             )
-            for response in self._items(lambda: self._analysis.Overflow(request)):
+            for response in self._connection.items(lambda: self._analysis.Overflow(request)):
                 if response.WhichOneof("kind") == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif response.WhichOneof("kind") == "overflow":
@@ -605,7 +573,7 @@ class Client:
         """Statistics over steps and tokens of the tensors whose full names a shell pattern takes, one series a tensor,
         rank and statistic; with golden, each point has that side's value beside it."""
         given = (source,) if golden is None else (source, golden)
-        with analysis_client.sources(self, given, local=self._local) as sides:
+        with analysis_client.sources(self, given, local=self._connection.is_local) as sides:
             request = analysis_pb2.TrendRequest(
                 source=sides[0],
                 golden=None if golden is None else sides[1],
@@ -614,7 +582,7 @@ class Client:
                 limit=limit,
             )
             join = tensor_questions.TrendJoin(paired=golden is not None)
-            for response in self._items(lambda: self._analysis.Trend(request)):
+            for response in self._connection.items(lambda: self._analysis.Trend(request)):
                 if response.WhichOneof("kind") == "series":
                     yield from join.add(response.series)
                 elif response.WhichOneof("kind") == "progress":
@@ -642,7 +610,7 @@ class Client:
         name: shell pattern. regex: searched in full names. shape: "[2, *, 16]". where: ("max", ">", 1e4), ... module:
         this one or below. stack: a text in a line of the stack. limit: tensors, 0 for all.
         """
-        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+        with analysis_client.sources(self, (source,), local=self._connection.is_local) as (side,):
             request = analysis_pb2.FindRequest(
                 source=side,
                 scope=analysis_client.scope(steps, ranks, name),
@@ -654,7 +622,7 @@ class Client:
                 stack_text=stack or "",
                 limit=limit,
             )
-            for response in self._items(lambda: self._analysis.Find(request)):
+            for response in self._connection.items(lambda: self._analysis.Find(request)):
                 if response.WhichOneof("kind") == "found":
                     yield from map(tensor_questions.found_tensor, response.found.tensors)
                 elif response.WhichOneof("kind") == "progress":
@@ -665,19 +633,21 @@ class Client:
     ) -> TensorPreview:
         """What a captured tensor holds, without fetching it. name: of its row, as a file of dump_tensor_data without
         suffix. top: elements at each end."""
-        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+        with analysis_client.sources(self, (source,), local=self._connection.is_local) as (side,):
             request = tensor_questions.preview_request(
                 side, name, _uint32("step", step), model.Rank.parse(rank), _uint32("bins", bins), _uint32("top", top)
             )
-            return tensor_questions.preview(self._result(lambda: self._analysis.PreviewTensor.future(request)))
+            return tensor_questions.preview(
+                self._connection.result(lambda: self._analysis.PreviewTensor.future(request))
+            )
 
     def measure(self, outputs: Iterator[check_pb2.MeasureRequest]) -> Iterator[check_pb2.MeasureResponse]:
         """How far outputs are from their golden values, and a policy's verdict on each, as they come."""
-        return self._items(lambda: self._analysis.Measure(outputs))
+        return self._connection.items(lambda: self._analysis.Measure(outputs))
 
     def judge(self, request: check_pb2.JudgeRequest) -> check_pb2.JudgeResponse:
         """Another policy's verdicts on what was measured."""
-        return self._result(lambda: self._analysis.Judge.future(request))
+        return self._connection.result(lambda: self._analysis.Judge.future(request))
 
     def compare_tables(
         self,
@@ -700,7 +670,7 @@ class Client:
         golden an inference step of the same weights. form: makes another file of each csv.
         """
         asked = options.but(given)
-        with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
+        with analysis_client.sources(self, (target, golden), local=self._connection.is_local) as sides, _disk(output):
             request = analysis_pb2.CompareTableRequest(
                 target=sides[0],
                 golden=sides[1],
@@ -711,7 +681,7 @@ class Client:
                 **asked.fields_of(analysis_pb2.CompareTableRequest),
             )
             files = analysis_client.TableFiles(Path(output), file_name, form)
-            yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))
+            yield from files.write(self._connection.items(lambda: self._analysis.CompareTable(request)))
 
     def graph(
         self,
@@ -740,7 +710,7 @@ class Client:
             if len(layouts) > 1:
                 request.golden_layout.CopyFrom(layouts[1])
             file = analysis_client.DatabaseFile(Path(output), progress)
-            file.write(self._items(lambda: self._analysis.Graph(request)))
+            file.write(self._connection.items(lambda: self._analysis.Graph(request)))
         shown, of = vis_file.steps_and_ranks(file.target)
         return GraphReport(str(file.target), file.bytes, shown, of, tuple(file.unpaired), tuple(file.warnings))
 
@@ -762,7 +732,7 @@ class Client:
             request.overflow = overflow
             request.format = analysis_pb2.GRAPH_FORMAT_MODEL_EXPLORER
             files = analysis_client.ExplorerFiles(Path(output), progress)
-            return files.write(self._items(lambda: self._analysis.Graph(request)))
+            return files.write(self._connection.items(lambda: self._analysis.Graph(request)))
 
     def merged_dump(
         self,
@@ -782,7 +752,7 @@ class Client:
             request.target_layout.CopyFrom(layout)
             request.format = analysis_pb2.GRAPH_FORMAT_DUMP
             with ExportWriter(Path(output), force=True) as writer:
-                parts = self._items(lambda: self._analysis.Graph(request))
+                parts = self._connection.items(lambda: self._analysis.Graph(request))
                 return analysis_client.merged_dump(parts, writer, progress)
 
     @contextmanager
@@ -796,7 +766,7 @@ class Client:
         ranks: Iterable[RankLike],
     ) -> Iterator[analysis_pb2.GraphRequest]:
         given = (target,) if golden is None else (target, golden)
-        with analysis_client.sources(self, given, local=self._local) as sides:
+        with analysis_client.sources(self, given, local=self._connection.is_local) as sides:
             yield analysis_pb2.GraphRequest(
                 target=sides[0],
                 golden=None if golden is None else sides[1],
@@ -822,10 +792,10 @@ class Client:
         files of a training monitor. micro_steps: the axis counts how often the model ran. renames: texts in names, and
         what stands in their place.
         """
-        if monitor and not self._local:
+        if monitor and not self._connection.is_local:
             raise InvalidArgument("files of a training monitor are read by a server of your own: leave out --server")
         kinds = analysis_pb2.TrendDatabaseRequest.Kind
-        with analysis_client.sources(self, (source,), local=self._local) as sides, _disk(output):
+        with analysis_client.sources(self, (source,), local=self._connection.is_local) as sides, _disk(output):
             request = analysis_pb2.TrendDatabaseRequest(
                 source=sides[0],
                 kind=kinds.Value("KIND_MONITOR" if monitor else "KIND_RECORDS"),
@@ -834,7 +804,7 @@ class Client:
                 renames=[analysis_pb2.NameMapping.Name(target=text, golden=new) for text, new in renames],
             )
             file = analysis_client.DatabaseFile(Path(output), progress)
-            file.write(self._items(lambda: self._analysis.TrendDatabase(request)))
+            file.write(self._connection.items(lambda: self._analysis.TrendDatabase(request)))
         return TrendReport(str(file.target), file.bytes, file.steps, tuple(file.warnings))
 
     def report(
@@ -856,7 +826,7 @@ class Client:
                 golden_title=titles[-1] if golden is not None else "",
             )
             with open(scratch, "xb", opener=closed_to_writers) as file:
-                for part in self._items(lambda: self._report.MakeReport(request)):
+                for part in self._connection.items(lambda: self._report.MakeReport(request)):
                     if part.WhichOneof("kind") == "progress":
                         progress(part.progress.steps_done, part.progress.steps_total)
                     else:
@@ -885,8 +855,10 @@ class Client:
 
         chosen = set(ranks)
 
-        def asked(call: Callable[[], M]) -> M:
-            return call() if self._local else patiently(call, lambda error: tell(f"{error}; trying again"))
+        def asked(call: Callable[[], T]) -> T:
+            if self._connection.is_local:
+                return call()
+            return patiently(call, lambda error: tell(f"{error}; trying again"))
 
         def runs() -> list[model.RunSummary]:
             return self._runs(whole=True)
@@ -898,7 +870,7 @@ class Client:
             only = [(number, number) for number in numbers]
             return asked(lambda: self.graph(f"run:{run}", file, golden, **options, steps=only, ranks=of))
 
-        if self._local:
+        if self._connection.is_local:
             self.steps(run)  # nobody else can begin it: NotFound
         if golden is not None and not analysis_client.is_path(golden):
             beside = os.fspath(golden).removeprefix(analysis_client.RUN_PREFIX)
@@ -908,13 +880,13 @@ class Client:
         return followed_graph.follow(awaited.look, lambda: asked(steps), write, Path(output))
 
     def delete(self, run: str) -> model.DeleteReport:
-        response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
+        response = self._connection.result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
         return model.DeleteReport(response.row_bytes, response.payload_bytes)
 
     def _whole_file(self, request: query_pb2.ReadTensorRequest, progress: Progress) -> Iterator[bytes]:
         done = 0
         ended = False
-        for chunk in self._items(lambda: self._query.ReadTensor(request)):
+        for chunk in self._connection.items(lambda: self._query.ReadTensor(request)):
             if ended:
                 raise DataError(f"the server sent more than one file for {request.name}")
             done += len(chunk.content)
@@ -923,74 +895,6 @@ class Client:
             yield chunk.content
         if not ended:
             raise DataError(f"the server's answer ended in the middle of {request.name}")
-
-    def _items(self, start: Callable[[], Stream[M]]) -> Iterator[M]:
-        with self._ours():
-            yield from background_call.stream(start, _warn_of_missing_shards)
-
-    def _result(self, start: Callable[[], Pending[M]], *, whole: bool = False) -> M:
-        """whole: an answer without the part of a server of the cluster is none, but ServerUnavailable."""
-        with self._ours():
-            return background_call.result(start, _refuse_missing_shards if whole else _warn_of_missing_shards)
-
-    @contextmanager
-    def _ours(self) -> Iterator[None]:
-        """Failures of gRPC as ours."""
-        closed = ClientClosed(f"the client of {self.address} is closed; make another one")
-        if self._closed:
-            raise closed
-        try:
-            yield
-        except grpc.RpcError as error:
-            raise self._error(error) from None
-        except grpc.FutureCancelledError:
-            raise closed from None
-        except ValueError:  # what gRPC says where the channel was closed meanwhile
-            if not self._closed:
-                raise
-            raise closed from None
-
-    def _error(self, error: grpc.RpcError) -> MsprobeError:
-        code = error.code()
-        details = (error.details() or "no details").strip().replace("\n", " ")
-        at = f"msprobe-server at {self.address}"
-        if code == grpc.StatusCode.UNAVAILABLE:
-            return ServerUnavailable(
-                f"{at} cannot be reached ({details}); check that it runs and that the address is right, "
-                "or read a data directory with --data_dir DIR"
-            )
-        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return AccessDenied(f"{at} refused: {details}")
-        if code == grpc.StatusCode.NOT_FOUND:
-            return NotFound(details if self._local else f"{at}: {details}")
-        if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):
-            return InvalidArgument(details if self._local else f"{at} refused the request: {details}")
-        if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.ABORTED):
-            return FailedPrecondition(details if self._local else f"{at} refused the request: {details}")
-        if code == grpc.StatusCode.UNIMPLEMENTED:
-            return ServerError(f"{at} does not know this request ({details}); is it a msprobe-server of this version?")
-        if code == grpc.StatusCode.CANCELLED:
-            return ServerUnavailable(f"the call to {at} was cancelled ({details})")
-        name = code.name if isinstance(code, grpc.StatusCode) else str(code)
-        return ServerError(f"{at} failed with {name}: {details}; its log says more")
-
-
-def _missing_shards(call: object) -> Iterator[MissingShardsWarning]:
-    metadata: Iterable[tuple[str, bytes]] = getattr(call, "trailing_metadata", tuple)() or ()
-    for key, value in metadata:
-        if key == _MISSING_SHARDS:
-            shards = query_pb2.MissingShards.FromString(value).shards
-            yield MissingShardsWarning(tuple(map(decode.missing_shard, shards)))
-
-
-def _warn_of_missing_shards(call: object) -> None:
-    for warning in _missing_shards(call):
-        warnings.warn(warning, stacklevel=2)
-
-
-def _refuse_missing_shards(call: object) -> None:
-    for warning in _missing_shards(call):
-        raise ServerUnavailable(str(warning))
 
 
 def _tensor_format(format: str | None, output: PathLike | None) -> query_pb2.ReadTensorRequest.Format.ValueType:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from msprobe_client.model import ItemResult, Job
 from msprobe_client.proto import jobs_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
-    import grpc
-
-    from msprobe_client.background_call import Pending, Stream
+    from msprobe_client.connection import Connection
 
 # Under the 4 MiB that a message may have.
 _MESSAGE_BYTES = 2 << 20
@@ -22,15 +20,9 @@ _MESSAGE_BYTES = 2 << 20
 class Jobs:
     """Calls of msprobe.v1.Jobs. Thread safe. Errors are MsprobeError."""
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        result: Callable[[Callable[[], Pending[Any]]], Any],
-        items: Callable[[Callable[[], Stream[Any]]], Iterator[Any]],
-    ) -> None:
-        self._result = result
-        self._items = items
-        self._stub = jobs_pb2_grpc.JobsStub(channel)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stub = jobs_pb2_grpc.JobsStub(connection.channel)
 
     def create(
         self,
@@ -53,7 +45,7 @@ class Jobs:
             token=token or secrets.token_bytes(16),
             limits=jobs_pb2.JobLimits(attempts=attempts, item_timeout_ms=int(item_timeout * 1000)),
         )
-        return _job(self._result(lambda: self._stub.CreateJob.future(request)))
+        return _job(self._connection.result(lambda: self._stub.CreateJob.future(request)))
 
     def add(self, job: Job, items: Iterable[tuple[str, bytes]], *, seal: bool = True) -> Job:
         """Adds items, (name, payload), behind those that the job has. seal: no more will come."""
@@ -70,21 +62,21 @@ class Jobs:
         return self._add(request)
 
     def _add(self, request: jobs_pb2.AddItemsRequest) -> Job:
-        return _job(self._result(lambda: self._stub.AddItems.future(request)))
+        return _job(self._connection.result(lambda: self._stub.AddItems.future(request)))
 
     def of_run(self, run: str = "") -> list[Job]:
         """The jobs of a run, or of all runs."""
         request = jobs_pb2.ListJobsRequest(run=run)
-        return [_job(job) for job in self._result(lambda: self._stub.ListJobs.future(request)).jobs]
+        return [_job(job) for job in self._connection.result(lambda: self._stub.ListJobs.future(request)).jobs]
 
     def get(self, job: int) -> Job:
         request = jobs_pb2.ListJobsRequest(job=job)
-        return _job(self._result(lambda: self._stub.ListJobs.future(request)).jobs[0])
+        return _job(self._connection.result(lambda: self._stub.ListJobs.future(request)).jobs[0])
 
     def results(self, job: int, *, after: int = 0, follow: bool = False) -> Iterator[ItemResult]:
         """In the order in which they came, without the first `after`. follow: until the job has ended."""
         request = jobs_pb2.ReadResultsRequest(job=job, after=after, follow=follow)
-        for result in self._items(lambda: self._stub.ReadResults(request)):
+        for result in self._connection.items(lambda: self._stub.ReadResults(request)):
             yield ItemResult(
                 item=result.item,
                 order=result.order,
@@ -100,11 +92,11 @@ class Jobs:
 
     def cancel(self, job: int) -> Job:
         request = jobs_pb2.CancelJobRequest(job=job)
-        return _job(self._result(lambda: self._stub.CancelJob.future(request)))
+        return _job(self._connection.result(lambda: self._stub.CancelJob.future(request)))
 
     def delete(self, job: int) -> None:
         request = jobs_pb2.DeleteJobRequest(job=job)
-        self._result(lambda: self._stub.DeleteJob.future(request))
+        self._connection.result(lambda: self._stub.DeleteJob.future(request))
 
     # --- for workers ------------------------------------------------------------------------------------------------
 
@@ -122,31 +114,31 @@ class Jobs:
         request = jobs_pb2.LeaseRequest(
             worker=worker, kinds=kinds, max_items=max_items, lease_ms=lease_ms, wait_ms=wait_ms, job=job
         )
-        return cast(jobs_pb2.LeaseResponse, self._result(lambda: self._stub.Lease.future(request)))
+        return self._connection.result(lambda: self._stub.Lease.future(request))
 
     def heartbeat(self, leases: Sequence[int]) -> list[int]:
         """Those that are gone."""
         request = jobs_pb2.HeartbeatRequest(leases=leases)
-        return list(self._result(lambda: self._stub.Heartbeat.future(request)).gone)
+        return list(self._connection.result(lambda: self._stub.Heartbeat.future(request)).gone)
 
     def finish(
         self, lease: int, job: int, results: Sequence[jobs_pb2.FinishRequest.Result], *, worker: str = ""
     ) -> list[jobs_pb2.FinishResponse.Refused]:
         """Results that were not taken."""
         request = jobs_pb2.FinishRequest(lease=lease, job=job, results=results, worker=worker)
-        return list(self._result(lambda: self._stub.Finish.future(request)).refused)
+        return list(self._connection.result(lambda: self._stub.Finish.future(request)).refused)
 
     def give_back(self, lease: int, job: int, crashes: Mapping[int, str] | None = None, *, worker: str = "") -> None:
         """Ends a lease. crashes: items that were running when their worker died, and how it died."""
         request = jobs_pb2.ReturnRequest(lease=lease, job=job, worker=worker)
         for item, message in (crashes or {}).items():
             request.crashes.add(item=item, message=message)
-        self._result(lambda: self._stub.Return.future(request))
+        self._connection.result(lambda: self._stub.Return.future(request))
 
     def payload(self, job: int, hash: str) -> bytes:
         """The bytes of a tensor that a record of the job's run refers to. hash: PayloadRef.hash."""
         request = jobs_pb2.ReadPayloadRequest(job=job, hash=bytes.fromhex(hash))
-        return b"".join(part.content for part in self._items(lambda: self._stub.ReadPayload(request)))
+        return b"".join(part.content for part in self._connection.items(lambda: self._stub.ReadPayload(request)))
 
 
 def _job(message: jobs_pb2.Job) -> Job:

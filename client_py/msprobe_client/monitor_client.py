@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,7 @@ from msprobe_client.model import Rank
 from msprobe_client.proto import monitor_pb2, monitor_pb2_grpc
 
 if TYPE_CHECKING:
-    import grpc
-
-    from msprobe_client.background_call import Pending, Stream
+    from msprobe_client.connection import Connection
 
 
 _PAUSE_SECONDS = 1.0  # between two looks for a server that went away
@@ -71,15 +69,9 @@ class Alarm:
 class Monitor:
     """Calls of msprobe.v1.Monitor. Thread safe. Errors are MsprobeError."""
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        result: Callable[[Callable[[], Pending[Any]]], Any],
-        items: Callable[[Callable[[], Stream[Any]]], Iterator[Any]],
-    ) -> None:
-        self._result = result
-        self._items = items
-        self._stub = monitor_pb2_grpc.MonitorStub(channel)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stub = monitor_pb2_grpc.MonitorStub(connection.channel)
 
     def series(
         self,
@@ -98,7 +90,7 @@ class Monitor:
         if steps is not None:
             request.first_step, request.last_step = steps
         part: Any = None
-        for message in self._items(lambda: self._stub.ReadSeries(request)):
+        for message in self._connection.items(lambda: self._stub.ReadSeries(request)):
             if part is not None and (part.name, part.rank) == (message.name, message.rank):
                 part.step.extend(message.step)
                 part.value.extend(message.value)
@@ -117,7 +109,7 @@ class Monitor:
         waits = False
         while True:
             try:
-                for message in self._items(lambda: self._stub.ListAlarms(request)):
+                for message in self._connection.items(lambda: self._stub.ListAlarms(request)):
                     waits = False
                     said = message.SerializeToString(deterministic=True)  # equal with NaN too
                     if told.get(message.number) != said:
@@ -137,13 +129,13 @@ class Monitor:
     def rules(self, run: str) -> monitor_pb2.RuleSet:
         """The rules that watch the run now."""
         request = monitor_pb2.GetRulesRequest(run=run)
-        found: monitor_pb2.RuleSet = self._result(lambda: self._stub.GetRules.future(request))
+        found: monitor_pb2.RuleSet = self._connection.result(lambda: self._stub.GetRules.future(request))
         return found
 
     def set_rules(self, run: str, rules: monitor_pb2.RuleSet | None) -> monitor_pb2.RuleSet:
         """Replaces them, from the next points on. None: the server's own again."""
         request = monitor_pb2.SetRulesRequest(run=run, rules=rules)
-        found: monitor_pb2.RuleSet = self._result(lambda: self._stub.SetRules.future(request))
+        found: monitor_pb2.RuleSet = self._connection.result(lambda: self._stub.SetRules.future(request))
         return found
 
 

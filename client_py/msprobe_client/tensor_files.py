@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -16,9 +16,7 @@ from msprobe_client.proto import analysis_pb2, record_pb2, tensors_pb2, tensors_
 from msprobe_client.tensors import TensorPreview
 
 if TYPE_CHECKING:
-    import grpc
-
-    from msprobe_client.background_call import Pending, Stream
+    from msprobe_client.connection import Connection
 
 Kind: TypeAlias = Literal["equal", "close", "differs", "nan", "shape"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -101,20 +99,14 @@ class TensorDiff:
 class TensorFiles:
     """Calls of msprobe.v1.Tensors, for a server of one's own, which reads the paths. Errors are MsprobeError."""
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        result: Callable[[Callable[[], Pending[Any]]], Any],
-        items: Callable[[Callable[[], Stream[Any]]], Iterator[Any]],
-    ) -> None:
-        self._result = result
-        self._items = items
-        self._stub = tensors_pb2_grpc.TensorsStub(channel)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stub = tensors_pb2_grpc.TensorsStub(connection.channel)
 
     def listed(self, path: str | os.PathLike[str]) -> TensorsInFile:
         """What lies in a file; no element is read."""
         request = tensors_pb2.ListTensorsRequest(path=str(Path(path).absolute()))
-        found: tensors_pb2.TensorsInFile = self._result(lambda: self._stub.ListTensors.future(request))
+        found: tensors_pb2.TensorsInFile = self._connection.result(lambda: self._stub.ListTensors.future(request))
         return TensorsInFile(
             found.kind,
             tuple(
@@ -127,7 +119,7 @@ class TensorFiles:
     def preview(self, place: TensorPlace, *, bins: int = 20, top: int = 5) -> TensorPreview:
         """Statistics of a tensor, a histogram, its extreme elements."""
         request = tensors_pb2.SummarizeTensorRequest(place=place.message(), bins=bins, top=top)
-        return tensor_questions.preview(self._result(lambda: self._stub.SummarizeTensor.future(request)))
+        return tensor_questions.preview(self._connection.result(lambda: self._stub.SummarizeTensor.future(request)))
 
     def diff(
         self,
@@ -142,7 +134,7 @@ class TensorFiles:
         request = tensors_pb2.DiffTensorsRequest(
             target=target.message(), golden=golden.message(), rtol=rtol, atol=atol, top=top
         )
-        found: tensors_pb2.TensorDiff = self._result(lambda: self._stub.DiffTensors.future(request))
+        found: tensors_pb2.TensorDiff = self._connection.result(lambda: self._stub.DiffTensors.future(request))
         return TensorDiff(
             kind=KINDS[found.kind],
             target=_side(found.target),
@@ -170,7 +162,7 @@ class TensorFiles:
         request = tensors_pb2.ConvertTensorsRequest(place=place.message(), format=FORMATS[target.suffix])
         done, ended = 0, False
         with whole_file(target) as scratch, scratch.open("xb") as file:
-            for chunk in self._items(lambda: self._stub.ConvertTensors(request)):
+            for chunk in self._connection.items(lambda: self._stub.ConvertTensors(request)):
                 done += file.write(chunk.content)
                 ended = chunk.last
                 progress(done, 0)

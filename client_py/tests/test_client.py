@@ -345,7 +345,7 @@ def test_reading_ahead_is_bounded(server: FakeServer) -> None:
     """A slow reader of a long answer holds a few answers, not all of them."""
     server.export_chunks = [("step0/rank0/dump.json", b"x" * 1_000_000, False)] * 200
     with Client(server.address) as client:
-        stream = client._items(lambda: client._query.Export(query_pb2.ExportRequest(run="training")))
+        stream = client._connection.items(lambda: client._query.Export(query_pb2.ExportRequest(run="training")))
         next(stream)
         assert server.sent < 100
         stream.close()  # type: ignore[attr-defined]
