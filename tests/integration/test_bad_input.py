@@ -48,7 +48,7 @@ REFUSALS = {
     "argument step": ({"@": {"step": ["x"]}}, ["step", "x"]),
 }
 TEXTS = {
-    "not JSON": ("{", ["config|.json"]),
+    "not JSON": ("{", [".json", "line 1"]),
     "not an object": ("[1]", ["object|config"]),
 }
 

@@ -154,6 +154,8 @@ TEST_F(ConfigRulesTest, AScheduleHasWholeNumbersAndSomethingActive) {
   ExpectRefused(R"("schedule": [],)", {"schedule is invalid, it should be a dict"});
   ExpectRefused(R"("schedule": {"active": 1, "warm_up": 1},)", {"unknown field \"warm_up\"", "warmup"});
   ExpectRefused(R"("schedule": {"active": 1, "wait": -1},)", {"schedule.wait", "-1"});
+  ExpectRefused(R"("schedule": {"active": -1},)", {"schedule.active", "at least 1", "-1"});
+  ExpectRefused(R"("schedule": {"active": 0},)", {"schedule.active", "at least 1", "is 0"});
   ExpectRefused(R"("schedule": {"active": 9999999},)", {"schedule.active", "at most 1000000", "9999999"});
 }
 

@@ -254,9 +254,8 @@ absl::Status ReadSchedule(const Value& value, const Field&, Config* config) {
                                             "\"; it has wait, warmup, active, repeat and skip_first."));
     }
     uint64_t number = 0;
-    if (absl::Status status = ReadWholeNumber(member.value, Cat("schedule.", name), &number); !status.ok()) {
-      return status;
-    }
+    absl::Status status = ReadWholeNumber(member.value, Cat("schedule.", name), &number, name == "active" ? 1 : 0);
+    if (!status.ok()) return status;
     if (number > kLargestRankOrStep) {
       return absl::InvalidArgumentError(Cat("schedule.", name, " is invalid, it should be at most ", kLargestRankOrStep,
                                             ", currently it is ", number, "."));
@@ -264,9 +263,7 @@ absl::Status ReadSchedule(const Value& value, const Field&, Config* config) {
     schedule.*known->second = number;
   }
   if (schedule.active == 0) {
-    return absl::InvalidArgumentError(value.HasMember("active")
-                                          ? "schedule.active is invalid, it should be at least 1, currently it is 0."
-                                          : "schedule.active is required, it should be at least 1.");
+    return absl::InvalidArgumentError("schedule.active is required, it should be at least 1.");
   }
   config->schedule = schedule;
   return absl::OkStatus();

@@ -161,8 +161,10 @@ absl::Status ReadNumber(const Value& value, std::string_view field, double low, 
   return absl::OkStatus();
 }
 
-absl::Status ReadWholeNumber(const Value& value, std::string_view field, uint64_t* out) {
-  if (!value.IsUint64()) return Refusal(field, "a whole number of at least 0", value);
+absl::Status ReadWholeNumber(const Value& value, std::string_view field, uint64_t* out, uint64_t least) {
+  if (!value.IsUint64() || value.GetUint64() < least) {
+    return Refusal(field, Cat("a whole number of at least ", least), value);
+  }
   *out = value.GetUint64();
   return absl::OkStatus();
 }

@@ -21,8 +21,7 @@ absl::Status ReadBool(const rapidjson::Value& value, std::string_view field, boo
 absl::Status ReadStringList(const rapidjson::Value& value, std::string_view field, std::vector<std::string>* out);
 // A number from `low` to `high`.
 absl::Status ReadNumber(const rapidjson::Value& value, std::string_view field, double low, double high, double* out);
-// At least 0.
-absl::Status ReadWholeNumber(const rapidjson::Value& value, std::string_view field, uint64_t* out);
+absl::Status ReadWholeNumber(const rapidjson::Value& value, std::string_view field, uint64_t* out, uint64_t least = 0);
 // One of `allowed`; gives its index.
 absl::Status ReadChoice(const rapidjson::Value& value, std::string_view field,
                         std::span<const std::string_view> allowed, size_t* out);

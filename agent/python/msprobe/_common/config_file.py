@@ -67,7 +67,15 @@ class ConfigFile:
         try:
             return self.native.parse_config(self.text if text is None else text, **overrides)
         except ValueError as error:
+            if text is None:
+                self._refuse_no_json()
             raise MsprobeError(str(error)) from None
+
+    def _refuse_no_json(self) -> None:
+        try:
+            json.loads(self.text)
+        except ValueError as error:
+            raise MsprobeError(f"{self.path} is not JSON: {error}") from None
 
     def for_replay(self, config: Any, *, with_modules: bool, tensors: bool = False) -> Any:
         """A configuration like this one that takes checksums of every call and, with modules, of every module.
