@@ -118,7 +118,7 @@ v1::TensorLeaf IntegerLeaf(std::string dtype, std::vector<int64_t> shape, int64_
   return leaf;
 }
 
-std::string Json(const v1::TensorLeaf& leaf, RecordJsonOptions options = {}, bool strict = false) {
+std::string Json(const v1::TensorLeaf& leaf, const RecordJsonOptions& options = {}, bool strict = false) {
   v1::Record record;
   record.set_kind(v1::RECORD_DEBUG);
   v1::Value::Entry* only = record.mutable_fields()->mutable_dict()->add_entries();

@@ -39,7 +39,7 @@ constexpr char kNobody[] = "127.0.0.1";
 
 HttpResponse Echo(const HttpRequest& request) {
   std::string text = request.path + "|" + request.bearer;
-  for (const auto& [name, value] : request.query) text += "|" + name + "=" + value;
+  for (const auto& [name, value] : request.query) text += Cat("|", name, "=", value);
   return {200, "text/plain", text, nullptr};
 }
 
@@ -54,7 +54,7 @@ class RawClient {
     sockaddr_in here{};
     here.sin_family = AF_INET;
     inet_pton(AF_INET, from.c_str(), &here.sin_addr);
-    bind(socket_, reinterpret_cast<sockaddr*>(&here), sizeof(here));
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&here), sizeof(here)), 0);
     sockaddr_in there{};
     there.sin_family = AF_INET;
     there.sin_port = htons(static_cast<uint16_t>(port));
