@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "agent/core/at_fork.h"
 #include "agent/core/config/server_access.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/embedded/embedded_server.h"
@@ -435,6 +436,8 @@ class StreamingSession : public Session, public Controlled {
   std::atomic<bool> announced_{false};
   std::atomic<bool> lacks_stacks_{false};
   std::unique_ptr<Parts> parts_;
+  // A child may begin while another thread holds a lock in here, which nobody would give up there.
+  const AtFork at_fork_{[this] { abandoned_ = true; }};
 };
 
 }  // namespace

@@ -82,11 +82,11 @@ struct SessionCounters {
 // never needs the GIL, connects (and starts an embedded server if none is named), sends in order, sends again after an
 // interruption, and frees what is durable. Everything that was emitted outlives the process (SessionMemory).
 //
-// Threads: any, with or without the GIL. No method throws. Emit blocks only if the loss policy says so. After a fork
-// the child must call Abandon and nothing else. It cannot have a session of its own: gRPC's threads are missing in the
-// child, what they held stays locked, and its epoll sets are the parent's, too. A descriptor that the child adds wakes
-// the parent's threads, which follow a pointer of the child's. (gRPC 1.51 prepares for a fork only while no thread is
-// inside of it; ours wait there.)
+// Threads: any, with or without the GIL. No method throws. Emit blocks only if the loss policy says so. In a forked
+// child every method does nothing, from before fork() returns there. The child cannot have a session of its own: gRPC's
+// threads are missing in it, what they held stays locked, and its epoll sets are the parent's, too. A descriptor that
+// the child adds wakes the parent's threads, which follow a pointer of the child's. (gRPC 1.51 prepares for a fork only
+// while no thread is inside of it; ours wait there.)
 class Session {
  public:
   // InvalidArgument: the server's address does not parse, or the run is empty. FailedPrecondition: a directory cannot

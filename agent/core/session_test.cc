@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -637,6 +638,32 @@ TEST_F(SessionTest, AForkedChildThatNobodyToldWritesNothingIntoTheParentsMemory)
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
   ExpectCounts(0, 2);
   EXPECT_TRUE(Markers(fake_.batches()).empty());
+}
+
+TEST_F(SessionTest, AForkedChildThatNobodyToldWaitsForNoLockOfAnotherThread) {
+  constexpr int kChildren = 50;
+  fake_.Start();
+  Open();
+  std::atomic<bool> goes_on{true};
+  std::thread marks([&] {
+    while (goes_on) session_->EndStep(0);
+  });
+  int ended = 0;
+  for (; ended < kChildren; ++ended) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // where it waits for a lock, nobody is left to give it up
+      Emit(0, 0);
+      session_->EndStep(0);
+      _exit(0);
+    }
+    int result = -1;
+    waitpid(child, &result, 0);
+    if (result != 0) break;
+  }
+  goes_on = false;
+  marks.join();
+  EXPECT_EQ(ended, kChildren);
 }
 
 }  // namespace
