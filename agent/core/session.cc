@@ -270,14 +270,12 @@ class StreamingSession : public Session, public Controlled {
   void EndStep(uint32_t step) override {
     v1::Marker marker;
     marker.mutable_step_end()->set_step(step);
-    Mark(marker);
-    parts_->budget->NextStep();
+    MarkEnd(marker);
   }
   void DiscardStep(uint32_t step) override {
     v1::Marker marker;
     marker.mutable_step_discarded()->set_step(step);
-    Mark(marker);
-    parts_->budget->NextStep();
+    MarkEnd(marker);
   }
   void ExportOpenStep(uint32_t step) override {
     v1::Marker marker;
@@ -427,6 +425,13 @@ class StreamingSession : public Session, public Controlled {
   void Mark(const v1::Marker& marker) {
     if (abandoned_ || closed_) return;
     parts_->queue.AppendMarker(marker);
+  }
+
+  // Of a step.
+  void MarkEnd(const v1::Marker& marker) {
+    if (abandoned_ || closed_) return;
+    parts_->queue.AppendMarker(marker);
+    parts_->budget->NextStep();
   }
 
   const pid_t process_;
