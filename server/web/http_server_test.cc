@@ -275,8 +275,9 @@ TEST_F(HttpServerTest, ARequestThatDripsHasOneDeadline) {
   again.Hear("/again|");
   const std::string request = Get("/" + std::string(10'000, 'x'));
   const absl::Time began = absl::Now();
-  for (size_t i = 0; i < request.size() && dripping.Say(request.substr(i, 1)); ++i)
-    absl::SleepFor(absl::Milliseconds(1));
+  for (size_t i = 0; i < request.size() && dripping.Say(request.substr(i, 1)); ++i) {
+    absl::SleepFor(absl::Milliseconds(1));  // between two drops
+  }
   EXPECT_LT(absl::Now() - began, absl::Seconds(5)) << "10 s of drops";
   EXPECT_EQ(dripping.Hear(), "");
   EXPECT_EQ(silent.Hear(), "");
