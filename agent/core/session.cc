@@ -359,8 +359,6 @@ class StreamingSession : public Session, public Controlled {
     return status;
   }
 
-  void Abandon() override { abandoned_ = true; }
-
   ControlMailbox& control() override { return parts_->control; }
   void StayConnected() override {
     if (abandoned_ || closed_) return;

@@ -140,9 +140,6 @@ class Session {
   absl::Status Close(bool clean, absl::Duration timeout) { return Close(clean, timeout, nullptr); }
   virtual absl::Status Close(bool clean, absl::Duration timeout, const GoesOn& goes_on) = 0;
 
-  // For a forked child: abandons the parent's connection and threads without running their destructors.
-  virtual void Abandon() = 0;
-
   virtual SessionCounters counters() const = 0;
 };
 

@@ -146,7 +146,6 @@ TEST_F(SharedMemoryTest, AForkedChildLeavesItAlone) {
   std::shared_ptr<Payload> held = MakePayload(1'000'000, 7);
   const pid_t child = fork();
   if (child == 0) {
-    session_->Abandon();
     held.reset();
     session_.reset();
     _exit(0);

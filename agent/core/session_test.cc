@@ -604,7 +604,6 @@ TEST_F(SessionTest, AForkedChildLeavesTheParentAlone) {
   Emit(0, 0);
   const pid_t child = fork();
   if (child == 0) {
-    session_->Abandon();
     Emit(0, 100);
     session_->EndStep(0);
     const bool quiet = session_->counters().fragments_emitted == 0;
@@ -640,30 +639,48 @@ TEST_F(SessionTest, AForkedChildThatNobodyToldWritesNothingIntoTheParentsMemory)
   EXPECT_TRUE(Markers(fake_.batches()).empty());
 }
 
-TEST_F(SessionTest, AForkedChildThatNobodyToldWaitsForNoLockOfAnotherThread) {
-  constexpr int kChildren = 50;
+class ForkedChildTest : public SessionTest {
+ protected:
+  static constexpr int kChildren = 50;
+
+  // How many of kChildren, one after another, emit and end a step to the end while a thread of the parent ends steps.
+  int ChildrenThatEnd() {
+    std::atomic<bool> goes_on{true};
+    std::thread marks([&] {
+      while (goes_on) session_->EndStep(0);
+    });
+    int ended = 0;
+    for (; ended < kChildren; ++ended) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(20);  // where it waits for a lock, nobody is left to give it up
+        Emit(0, 0);
+        session_->EndStep(0);
+        _exit(0);
+      }
+      int result = -1;
+      waitpid(child, &result, 0);
+      if (result != 0) break;
+    }
+    goes_on = false;
+    marks.join();
+    return ended;
+  }
+};
+
+TEST_F(ForkedChildTest, ThatNobodyToldWaitsForNoLockOfAnotherThread) {
   fake_.Start();
   Open();
-  std::atomic<bool> goes_on{true};
-  std::thread marks([&] {
-    while (goes_on) session_->EndStep(0);
-  });
-  int ended = 0;
-  for (; ended < kChildren; ++ended) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(20);  // where it waits for a lock, nobody is left to give it up
-      Emit(0, 0);
-      session_->EndStep(0);
-      _exit(0);
-    }
-    int result = -1;
-    waitpid(child, &result, 0);
-    if (result != 0) break;
-  }
-  goes_on = false;
-  marks.join();
-  EXPECT_EQ(ended, kChildren);
+  EXPECT_EQ(ChildrenThatEnd(), kChildren);
+}
+
+TEST_F(ForkedChildTest, ThatNobodyToldWaitsForNoLockInAShortageOfMemory) {
+  options_.loss_policy = LossPolicy::kStall;
+  options_.memory_ceiling_bytes = 300'000;
+  options_.stall_bound = absl::ZeroDuration();
+  Open();
+  for (uint32_t i = 0; session_->counters().fragments_dropped == 0; ++i) Emit(0, i);
+  EXPECT_EQ(ChildrenThatEnd(), kChildren);
 }
 
 }  // namespace

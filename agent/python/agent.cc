@@ -228,7 +228,6 @@ std::string Agent::Close(bool clean, double seconds, const py::function& goes_on
 void Agent::Abandon() {
   recorder_->Stop();
   Activate(false);
-  session_->Abandon();
   new std::shared_ptr<core::Session>(session_);  // kept for ever: destructors would touch the parent's threads
   new std::shared_ptr<Recorder>(recorder_);
   Leak();
