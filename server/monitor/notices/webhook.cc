@@ -108,17 +108,19 @@ void WriteAlarm(JsonWriter& json, const std::string& run, const v1::Alarm& alarm
 absl::StatusOr<std::string> WebhookSecret(std::string_view text) {
   const absl::string_view stripped = absl::StripAsciiWhitespace(AbslView(text));
   const std::string_view given(stripped.data(), stripped.size());
-  std::string secret;
-  if (!given.starts_with(kSecretPrefix)) {
-    secret.assign(given);
-  } else if (!absl::Base64Unescape(AbslView(given.substr(kSecretPrefix.size())), &secret)) {
-    return absl::InvalidArgumentError("behind whsec_ it has no base64");
+  std::string decoded;
+  std::string_view secret = given;
+  if (given.starts_with(kSecretPrefix)) {
+    if (!absl::Base64Unescape(AbslView(given.substr(kSecretPrefix.size())), &decoded)) {
+      return absl::InvalidArgumentError("behind whsec_ it has no base64");
+    }
+    secret = decoded;
   }
   if (secret.size() < kShortestSecret) {
     return absl::InvalidArgumentError(
         Cat("its secret has ", secret.size(), " bytes; it should have at least ", kShortestSecret));
   }
-  return secret;
+  return std::string(secret);
 }
 
 std::string WebhookSignature(const std::string& secret, std::string_view id, int64_t unix_seconds,
