@@ -158,6 +158,10 @@ void RecordOpener::EndInside(ThreadState& thread) {
 }
 
 void RecordOpener::Recheck(OpenRecord& record) {
+  if (step_.forked()) {
+    record.wanted = record.save = false;
+    return;
+  }
   {
     absl::MutexLock lock(&mu_);
     if (!filter_.changes()) return;
@@ -174,6 +178,7 @@ void RecordOpener::PushModule(ThreadState& thread, std::shared_ptr<void> call, O
 void RecordOpener::PopModule(ThreadState& thread, const OpenRecord& record) {
   if (record.direction == core::Direction::kForward) EndInside(thread);
   if (record.in_select) parents_.Pop(thread, record);
+  if (step_.forked()) return;
   absl::MutexLock lock(&mu_);
   filter_.EndModule(record);
 }

@@ -25,6 +25,8 @@ namespace msprobe::capture {
 //
 // The caller of BeginApi and BeginModule has set ThreadState::slot for this step.
 //
+// In a forked child, where nothing begins (StepState), what was open before the fork may end.
+//
 // Thread-safe. A ThreadState is the calling thread's own. Throws nothing but what TensorSource::BeginCall does.
 class RecordOpener {
  public:

@@ -1,5 +1,11 @@
 #include "agent/capture/record_opener.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
 #include "agent/capture/gradient_readings.h"
 #include "agent/capture/recorder_fixture.h"
 
@@ -111,6 +117,38 @@ TEST_F(RecordOpenerTest, ASavedValueKeepsItsPlace) {
   EXPECT_EQ(value.FullName(), "value.0.debug");
   EXPECT_GT(recorder_->opener().BeginDebug("other", 0).ordinal, value.ordinal);
   EXPECT_EQ(recorder_->opener().BeginDebug("value", 0).ordinal, value.ordinal);
+}
+
+TEST_F(RecordOpenerTest, WhatWasOpenEndsInAForkedChildWhateverAnotherThreadHolds) {
+  constexpr int kChildren = 50;
+  core::Config config;
+  config.scope = {"Array.sum.0.forward", "Array.sum.1.forward"};  // so that the filters are asked again at the end
+  Open(config);
+  ThreadState& thread = ThreadState::Get();
+  OpenRecord module = recorder_->opener().BeginModule(std::make_shared<const std::string>("Module.net"), thread);
+  recorder_->opener().PushModule(thread, nullptr, module);
+  std::atomic<bool> goes_on{true};
+  std::thread other([&] {
+    while (goes_on) recorder_->opener().BeginApi(sum_, ThreadState::Get());
+  });
+  int ended = 0;
+  for (; ended < kChildren; ++ended) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // where it waits for a lock, nobody is left to give it up
+      recorder_->opener().Recheck(module);
+      EmitFields(module, core::kExit, "output", {&twos_});
+      recorder_->opener().PopModule(thread, module);
+      recorder_->EndStep(0, true);
+      _exit(module.wanted ? 1 : 0);
+    }
+    int result = -1;
+    waitpid(child, &result, 0);
+    if (result != 0) break;
+  }
+  goes_on = false;
+  other.join();
+  EXPECT_EQ(ended, kChildren);
 }
 
 }  // namespace

@@ -32,10 +32,11 @@ TensorReading Recorder::Read(TensorRef tensor, bool save) const {
 
 void Recorder::Stop() {
   step_.Stop();
-  source_->Flush();
+  if (!step_.forked()) source_->Flush();
 }
 
 Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
+  if (step_.forked()) return {};
   source_->Flush();
   if (keep) {
     session_->EndStep(step);

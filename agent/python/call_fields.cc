@@ -92,6 +92,7 @@ void CallFields::Raised(OpenRecord& record) {
 }
 
 void CallFields::Save(const std::string& name, uint32_t count, PyObject* value) {
+  if (recorder_->step().forked()) return;
   OpenRecord record = recorder_->opener().BeginDebug(name, count);
   recorder_->faults().Contain(record, [&] {
     FragmentBuilder builder;

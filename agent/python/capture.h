@@ -11,6 +11,7 @@
 #include "agent/capture/recorder.h"
 #include "agent/capture/stages/stage_chain.h"
 #include "agent/capture/steps/served_batch.h"
+#include "agent/core/at_fork.h"
 #include "agent/python/call_fields.h"
 #include "agent/python/object_reference.h"
 #include "agent/python/torch_values.h"
@@ -150,6 +151,7 @@ class Capture {
   StageChain stages_;
   absl::flat_hash_map<PyObject*, std::shared_ptr<Wait>> waits_;  // by Work
   absl::flat_hash_map<PyObject*, Module> modules_;
+  const core::AtFork at_fork_{[] { active_ = nullptr; }};
 };
 
 }  // namespace msprobe::capture

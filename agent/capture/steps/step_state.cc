@@ -1,5 +1,7 @@
 #include "agent/capture/steps/step_state.h"
 
+#include <limits>
+
 namespace msprobe::capture {
 namespace {
 
@@ -17,9 +19,15 @@ thread_local ThreadPass thread_pass;
 
 }  // namespace
 
-StepState::StepState() : id_(NextId()) {}
+StepState::StepState()
+    : id_(NextId()), at_fork_([this] {
+        forked_ = true;
+        watching_ = false;
+        number_ = std::numeric_limits<uint32_t>::max();
+      }) {}
 
 void StepState::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
+  if (forked()) return;
   number_.store(step, std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mu_);
@@ -30,6 +38,7 @@ void StepState::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
 }
 
 void StepState::GoOn(uint32_t step) {
+  if (forked()) return;
   number_.store(step, std::memory_order_relaxed);
   watching_.store(true, std::memory_order_release);
 }

@@ -7,12 +7,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/capture/steps/token_window.h"
+#include "agent/core/at_fork.h"
 
 namespace msprobe::capture {
 
 // The step that a recorder captures: its number, its forward passes, and whether calls are captured now.
 //
-// Every call asks this, so the questions take no lock.
+// Every call asks this, so the questions take no lock. In a forked child no step is captured, from before fork()
+// returns there, and none begins: a thread that stayed with the parent may hold any lock of the capture.
 //
 // Thread-safe.
 class StepState {
@@ -23,6 +25,9 @@ class StepState {
   // remembers belongs to this step.
   uint32_t id() const { return id_.load(std::memory_order_relaxed); }
   uint32_t number() const { return number_.load(std::memory_order_relaxed); }
+
+  // Whether this is a forked child. Then number() is no step's.
+  bool forked() const { return forked_.load(std::memory_order_relaxed); }
 
   // True from Start or GoOn to Stop.
   bool watching() const { return watching_.load(std::memory_order_acquire); }
@@ -65,6 +70,9 @@ class StepState {
   absl::Mutex mu_;
   TokenWindow window_ ABSL_GUARDED_BY(mu_);
   bool token_seen_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::atomic<bool> forked_{false};
+  const core::AtFork at_fork_;
 };
 
 }  // namespace msprobe::capture

@@ -1,6 +1,8 @@
 #include "agent/capture/steps/step_state.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -76,6 +78,24 @@ TEST(StepStateTest, TheNextStepBeginsWithTheFirstToken) {
 }
 
 TEST(StepStateTest, StepsOfTwoRecordersHaveDifferentIds) { EXPECT_NE(StepState().id(), StepState().id()); }
+
+TEST(StepStateTest, AForkedChildHasNoStepAndBeginsNone) {
+  StepState step;
+  step.Start(3);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool none = step.forked() && !step.watching() && !step.capturing() && step.number() != 3;
+    step.Start(3);
+    step.GoOn(3);
+    none = none && !step.watching() && step.number() != 3;
+    _exit(none ? 0 : 1);
+  }
+  int result = -1;
+  waitpid(child, &result, 0);
+  EXPECT_EQ(result, 0);
+  EXPECT_FALSE(step.forked());
+  EXPECT_TRUE(step.capturing());
+}
 
 }  // namespace
 }  // namespace msprobe::capture

@@ -24,6 +24,9 @@ def main():
     process = os.fork()
     if process == 0:
         step()
+        passes = []
+        debugger.replay(lambda: passes.append(None))
+        say("REPLAYED", len(passes))
         debugger.wait()
         sys.exit(0)
     say("CHILD", process)

@@ -1,6 +1,7 @@
-"""Forks while capturing: children compute and exit as they like, the parent goes on. A DataLoader too."""
+"""Forks while capturing: children compute and exit as they like, the parent goes on. A DataLoader and programs too."""
 
 import os
+import subprocess
 import sys
 
 import torch
@@ -38,6 +39,9 @@ def main():
             child(status)
         _, ended = os.waitpid(process, 0)
         say("CHILD ENDED", os.waitstatus_to_exitcode(ended))
+    sys.stdout.write("WRITTEN BEFORE A FORK\n")  # and not flushed
+    subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+    sys.stdout.flush()
     loaded = list(torch.utils.data.DataLoader(Squares(), batch_size=4, num_workers=2, multiprocessing_context="fork"))
     say("LOADED", torch.cat(loaded).tolist())
     torch.neg(torch.ones(2))

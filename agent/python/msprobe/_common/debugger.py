@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -338,6 +336,8 @@ class Debugger:
     def _the(cls) -> Self:
         if cls._instance is None or not cls._instance._initialised:
             raise MsprobeError("PrecisionDebugger has not been constructed; call PrecisionDebugger(config_path) first")
+        if cls._instance._pid != os.getpid():  # C code forked, which tells Python nothing
+            cls._instance._after_fork()
         return cls._instance
 
     def _start(
@@ -430,6 +430,8 @@ class Debugger:
             raise MsprobeError(
                 f"{name}: step {first} has been started; call it after stop() and step(), before the next start()"
             )
+        if not self._may_capture():
+            return run_pass()
         self._tell_warnings()
         self._update_rank(rank_id)
         self._open()
@@ -766,23 +768,19 @@ class Debugger:
         type(self)._abandoned = self._agent  # never destroyed: it belongs to the parent
         self._agent = None
         self._is_cut_off = self._tells_of_fork = True
-        if self._running and not _forked_by_multiprocessing():
-            self._tell_of_fork()
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
-
-    def _tell_of_fork(self) -> None:
-        if self._tells_of_fork:
-            self._tells_of_fork = False
-            log.warning(
-                "a process that was forked after start() captures nothing: the connection to the server is its "
-                "parent's; fork before the first start(), or use multiprocessing's start method 'spawn' or 'forkserver'"
-            )
 
     def _may_capture(self) -> bool:
         """Asked by what begins to capture, which a forked process has to call itself."""
         if self._is_cut_off:
-            self._tell_of_fork()
+            if self._tells_of_fork:
+                self._tells_of_fork = False
+                log.warning(
+                    "a process that was forked after start() captures nothing: the connection to the server is its "
+                    "parent's; fork before the first start(), or use multiprocessing's start method 'spawn' or "
+                    "'forkserver'"
+                )
             return False
         self._forked = False
         return True
@@ -804,13 +802,3 @@ def _is_worker() -> bool:
     """Of multiprocessing; a spawned one has no parent yet while it imports the program."""
     imports_program = getattr(multiprocessing.current_process(), "_inheriting", False)
     return imports_program or multiprocessing.parent_process() is not None
-
-
-def _forked_by_multiprocessing() -> bool:
-    """Asked where a fork has just returned: a worker (of a DataLoader, say) need not tell what nobody expects of it."""
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "multiprocessing.popen_fork":
-            return True
-        frame = frame.f_back
-    return False
