@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from msprobe_client.access import Access as Access
     from msprobe_client.client import Client as Client
     from msprobe_client.errors import AccessDenied as AccessDenied
+    from msprobe_client.errors import ClientClosed as ClientClosed
     from msprobe_client.errors import DataError as DataError
     from msprobe_client.errors import FailedPrecondition as FailedPrecondition
     from msprobe_client.errors import InvalidArgument as InvalidArgument
@@ -47,6 +48,7 @@ _HOMES = {
     "access": ("Access",),
     "errors": (
         "AccessDenied",
+        "ClientClosed",
         "DataError",
         "FailedPrecondition",
         "InvalidArgument",

@@ -62,6 +62,7 @@ class Access:
         if self.ca is None or target.startswith("unix:"):
             channel = grpc.insecure_channel(target, options=options)
         else:
+            self._check_files()
             credentials = grpc.ssl_channel_credentials(
                 root_certificates=None if self.ca == SYSTEM else _read("ca", self.ca),
                 private_key=_read("key", self.key) if self.key else None,
@@ -74,6 +75,30 @@ class Access:
         from msprobe_client.bearer import Bearer
 
         return grpc.intercept_channel(channel, Bearer(self.token))
+
+    def _check_files(self) -> None:
+        """gRPC says of a file that it does not understand only that the server cannot be reached."""
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None and self.ca != SYSTEM:
+            _read("ca", self.ca)
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise InvalidArgument(
+                    f"ca {self.ca} is no certificate; it should be a PEM file with the authority of the server's"
+                ) from None
+        if self.cert is not None and self.key is not None:
+            for name, path in ("cert", self.cert), ("key", self.key):
+                _read(name, path)
+            try:
+                context.load_cert_chain(self.cert, self.key, password="")
+            except ssl.SSLError:
+                raise InvalidArgument(
+                    f"cert {self.cert} and key {self.key} are no certificate with its key; both should be PEM files, "
+                    "the key's without a password"
+                ) from None
 
     def token(self) -> str:
         assert self.token_file is not None

@@ -18,7 +18,7 @@ def target_of(address: str) -> str:
     """The gRPC target of an address; InvalidArgument names the address and the allowed forms. Several addresses with
     commas between are servers of one cluster; the first is taken, because each answers for all.
     """
-    address = address.partition(",")[0].strip()
+    address = str(address).partition(",")[0].strip()
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         if path.startswith("//"):

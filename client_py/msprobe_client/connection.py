@@ -85,7 +85,7 @@ class Connection:
         try:
             yield
         except grpc.RpcError as error:
-            raise self._error(error) from None
+            raise (closed if self._closed else self._error(error)) from None
         except grpc.FutureCancelledError:
             raise closed from None
         except ValueError:  # what gRPC says where the channel was closed meanwhile
@@ -98,6 +98,10 @@ class Connection:
         details = (error.details() or "no details").strip().replace("\n", " ")
         at = f"msprobe-server at {self.address}"
         if code == grpc.StatusCode.UNAVAILABLE:
+            if "WRONG_VERSION_NUMBER" in details:  # BoringSSL's word for an answer that is no TLS
+                return ServerUnavailable(
+                    f"{at} speaks no TLS; leave out --ca (ca, MSPROBE_SERVER_CA), or give the port that does"
+                )
             return ServerUnavailable(
                 f"{at} cannot be reached ({details}); check that it runs and that the address is right, "
                 "or read a data directory with --data_dir DIR"

@@ -13,6 +13,7 @@ from fake_server import FakeServer
 import msprobe_client
 from msprobe_client import (
     Client,
+    ClientClosed,
     DataError,
     FailedPrecondition,
     InvalidArgument,
@@ -339,6 +340,22 @@ def test_a_closed_client_says_so(server: FakeServer) -> None:
         client.runs()
     with pytest.raises(ServerUnavailable, match="closed"):
         client.steps("training")
+
+
+def test_a_client_that_is_closed_during_a_call_says_so(server: FakeServer) -> None:
+    server.export_chunks = [("step0/rank0/dump.json", b"x" * 1_000_000, False)] * 200
+    client = Client(server.address)
+    stream = client._connection.items(lambda: client._query.Export(query_pb2.ExportRequest(run="training")))
+    next(stream)
+    client.close()
+    with pytest.raises(ClientClosed, match="make another one"):
+        for _ in stream:
+            pass
+
+
+def test_an_address_is_text() -> None:
+    with pytest.raises(InvalidArgument, match="server address '5' is not understood"):
+        Client(5)  # type: ignore[arg-type]
 
 
 def test_reading_ahead_is_bounded(server: FakeServer) -> None:

@@ -99,6 +99,20 @@ def test_tls_serves_who_knows_its_authority_and_new_certificates_without_a_resta
 
 
 @pytest.mark.timeout(120)
+def test_files_and_servers_without_tls_are_named(tmp_path, client, authorities):
+    one, other = authorities
+    (cert, key), (_, their_key) = one.sign("client"), other.sign("client")
+    junk = tmp_path / "junk.pem"
+    junk.write_text("no certificate\n")
+    with tcp_server(tmp_path) as address:
+        assert f"ca {junk} is no certificate; it should be" in asks(client, address, "--ca", junk)[1]
+        for first, second in (junk, key), (cert, junk), (cert, their_key):
+            said = asks(client, address, "--ca", one.ca, "--cert", first, "--key", second)[1]
+            assert f"cert {first} and key {second} are no certificate with its key; both should be" in said
+        assert f"{address} speaks no TLS; leave out --ca" in asks(client, address, "--ca", one.ca)[1]
+
+
+@pytest.mark.timeout(120)
 def test_mutual_tls_serves_who_shows_a_certificate_of_its_authority(tmp_path, client, reference, authorities):
     one, other = authorities
     (cert, key), (ours, our_key), (theirs, their_key) = one.sign("server"), one.sign("client"), other.sign("client")
