@@ -52,7 +52,7 @@ SHOWN_BY = {
     "empty-skeletons": ["integration/test_killed_process.py::test_files_appear_whole"],
     "threads": ["integration/test_process_life.py::test_threads_do_not_mix_their_calls"],
     "forked-child": [
-        "integration/test_process_life.py::test_a_forked_child_records_nothing_and_says_so_once",
+        "integration/test_process_life.py::test_a_forked_child_that_does_not_start_records_and_says_nothing",
         "integration/test_process_life.py::test_a_forked_child_that_starts_captures_or_says_why_not",
     ],
     "one-dump-path": ["integration/test_defects.py::test_two_programs_with_one_dump_path_keep_their_own"],
