@@ -119,6 +119,9 @@ TEST_F(RecordOpenerTest, ASavedValueKeepsItsPlace) {
   EXPECT_EQ(recorder_->opener().BeginDebug("value", 0).ordinal, value.ordinal);
 }
 
+// Not under sanitizers: GCC 12's take no care of their own locks at a fork. A child that allocates waits for ever for
+// the one around their stacks of allocations, where another thread had it.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST_F(RecordOpenerTest, WhatWasOpenEndsInAForkedChildWhateverAnotherThreadHolds) {
   constexpr int kChildren = 50;
   core::Config config;
@@ -150,6 +153,7 @@ TEST_F(RecordOpenerTest, WhatWasOpenEndsInAForkedChildWhateverAnotherThreadHolds
   other.join();
   EXPECT_EQ(ended, kChildren);
 }
+#endif
 
 }  // namespace
 }  // namespace msprobe::capture

@@ -639,6 +639,9 @@ TEST_F(SessionTest, AForkedChildThatNobodyToldWritesNothingIntoTheParentsMemory)
   EXPECT_TRUE(Markers(fake_.batches()).empty());
 }
 
+// Not under sanitizers: GCC 12's take no care of their own locks at a fork. A child that allocates waits for ever for
+// the one around their stacks of allocations, where another thread had it.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 class ForkedChildTest : public SessionTest {
  protected:
   static constexpr int kChildren = 50;
@@ -682,6 +685,7 @@ TEST_F(ForkedChildTest, ThatNobodyToldWaitsForNoLockInAShortageOfMemory) {
   for (uint32_t i = 0; session_->counters().fragments_dropped == 0; ++i) Emit(0, i);
   EXPECT_EQ(ChildrenThatEnd(), kChildren);
 }
+#endif
 
 }  // namespace
 }  // namespace msprobe::core
