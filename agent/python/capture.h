@@ -151,6 +151,7 @@ class Capture {
   StageChain stages_;
   absl::flat_hash_map<PyObject*, std::shared_ptr<Wait>> waits_;  // by Work
   absl::flat_hash_map<PyObject*, Module> modules_;
+  // A call that is under way ends in the child unobserved.
   const core::AtFork at_fork_{[] { active_ = nullptr; }};
 };
 

@@ -1,5 +1,7 @@
-"""A child captures a step, forked before or after the parent's first start(); the parent goes on meanwhile."""
+"""A child captures a step, forked before or after the parent's first start(), or after it by C code, which tells Python
+nothing; the parent goes on meanwhile."""
 
+import ctypes
 import os
 import sys
 
@@ -18,10 +20,10 @@ def main():
         debugger.stop()
         debugger.step()
 
-    if sys.argv[2] == "after":
+    if sys.argv[2] != "before":
         step()
         debugger.wait()  # the parent is connected
-    process = os.fork()
+    process = ctypes.PyDLL(None).fork() if sys.argv[2] == "after-in-c" else os.fork()
     if process == 0:
         step()
         passes = []
