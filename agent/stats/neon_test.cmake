@@ -32,4 +32,5 @@ add_custom_command(OUTPUT ${program} DEPENDS ${sources} ${headers} ${gtest} COMM
   COMMAND ${MSPROBE_AARCH64_CXX} ${flags} -static ${sources} ${gtest} ${googletest}/src/gtest_main.cc -o ${program}
           -Wl,--no-warnings VERBATIM)
 add_custom_target(stats_neon_test ALL DEPENDS ${program})
-add_test(NAME stats_neon_test COMMAND ${MSPROBE_AARCH64_QEMU} ${program})
+# More than the caches of an emulated machine hold is only long: half of all the time.
+add_test(NAME stats_neon_test COMMAND ${MSPROBE_AARCH64_QEMU} ${program} --gtest_filter=-SignsTest.MoreThanCachesHold*)
