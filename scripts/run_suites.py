@@ -237,8 +237,9 @@ def pytest(
     before: tuple[tuple[str, ...], ...] = (),
     environment: dict[str, str] | None = None,
 ) -> Suite:
-    # --rootdir and -c come from the nearest pyproject.toml above `path`.
-    command = (sys.executable, "-m", "pytest", path, "-q", f"--junitxml={RESULTS / name}.xml", *options)
+    # --rootdir and -c come from the nearest pyproject.toml above `path`. A failure is shown when it happens: a suite
+    # that is stopped does not sum up.
+    command = (sys.executable, "-m", "pytest", path, "-q", "--instafail", f"--junitxml={RESULTS / name}.xml", *options)
     return Suite(name, (*before, command), seconds, environment or {}, needs=path)
 
 
