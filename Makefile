@@ -36,7 +36,7 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: venv test-tools operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
+test: venv ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
 	@$(MAKE) -j2 build environments
 	@$(MAKE) tests oracle tensorboard vllm mindspore
 	@$(RUN) scripts/run_suites.py
@@ -232,8 +232,9 @@ mindspore-run: build $(MINDSPORE)/.requirements
 
 mindspore: mindspore-run $(MINDSPORE_ORACLE)/.requirements
 
-# Downloads and unpacks one environment after another, which leaves most of the machine to whatever compiles.
+# Downloads and unpacks what tests need, one after another, which leaves most of the machine to whatever compiles.
 environments:
+	@for each in test-tools operate-tools lint-tools; do $(MAKE) $$each; done
 	@for each in $(ORACLE) $(TENSORBOARD) $(VLLM) $(MINDSPORE) $(MINDSPORE_ORACLE); do $(MAKE) $$each/.requirements; done
 
 .PHONY: aarch64-tools bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev environments fuzz \
