@@ -113,7 +113,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 nightly: build oracle tensorboard vllm mindspore operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, newer libraries, chaos, fuzzers, property tests, bench
 	@rm -rf build-newer/root
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade newer newer-server chaos
-	@$(RUN) -m pytest -q -m nightly --ignore tests/integration/test_random.py tests/integration tests/interop
+	@$(RUN) -m pytest -q -m nightly --ignore tests/integration/test_random.py tests/integration tests/interop tests/operate
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
 	@$(RUN) -m pytest -q tests/integration/check_on_ray.py tests/integration/repro_of_transformers.py tests/integration/compile_check_of_transformers.py

@@ -181,9 +181,8 @@ def test_a_misspelt_field_is_warned_about(traced):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["with space", "plus+tilde~", "ünïcode-目录"])
-def test_any_path_will_do(tmp_path, name):
-    dump_path = tmp_path / name
+def test_any_path_will_do(tmp_path):
+    dump_path = tmp_path / "with space" / "plus+tilde~" / "ünïcode-目录"
     config = write_config(tmp_path / "config.json", dump_path)
     run([sys.executable, PROGRAMS / "train_steps.py", "--config", config, "--steps", 1])
     assert entries(dump_path)

@@ -92,6 +92,7 @@ def test_the_document_s_program_is_bisected(tmp_path, client):
     assert f"    {last}\n" in text
 
 
+@pytest.mark.nightly
 def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path, ask, tmp_path):
     golden = tmp_path / "golden"
     traced("local_error.py", task="tensor", level="mix", dump_path=golden)

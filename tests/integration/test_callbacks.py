@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
     return train
 
 
-@pytest.mark.parametrize("trainer", LIBRARIES[:3])
+@pytest.mark.parametrize("trainer", mostly_nightly(LIBRARIES[:3], "transformers", "lightning"))
 def test_each_step_is_captured_with_all_its_micro_batches(trainer, trained, tmp_path, dump_path):
     config = write_config(tmp_path / "config.json", dump_path, task="statistics", level="mix")
     _, learned = trained(trainer, config)
@@ -53,7 +53,7 @@ def test_each_step_is_captured_with_all_its_micro_batches(trainer, trained, tmp_
         assert any(key.startswith(f"{name}.backward") for key in data)
 
 
-@pytest.mark.parametrize("trainer", mostly_nightly(LIBRARIES, "transformers", "lightning", "accelerate"))
+@pytest.mark.parametrize("trainer", mostly_nightly(LIBRARIES, "transformers", "accelerate"))
 def test_the_training_is_watched(trainer, trained, tmp_path):
     address = f"unix:{tmp_path}/s"
     with external_server(tmp_path / "s", tmp_path / "data", tmp_path / "server.log"), Client(address) as client:

@@ -6,7 +6,7 @@ from harness.dumps import entries, exported_steps
 ORDERS = [
     ("torch", "transformers", "grpc", "msprobe.pytorch"),
     ("msprobe.pytorch", "grpc", "transformers", "torch"),
-    ("grpc", "msprobe.pytorch", "torch", "transformers"),
+    pytest.param(("grpc", "msprobe.pytorch", "torch", "transformers"), marks=pytest.mark.nightly),
 ]
 
 

@@ -129,6 +129,7 @@ def calls(fault):
     return [operator["call"].partition("(")[0] for operator in fault["operators"]]
 
 
+@pytest.mark.nightly
 def test_a_clean_model_is_not_blamed(bisected):
     assert bisected["clean"] is None
 

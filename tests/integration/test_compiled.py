@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from harness.dumps import entries, exported_steps, write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, run
 
 CYCLES = 50
@@ -31,7 +32,7 @@ def without(tmp_path_factory):
     return outcome_of(tmp_path_factory.mktemp("without"))
 
 
-@pytest.fixture(scope="module", params=AGENTS)
+@pytest.fixture(scope="module", params=mostly_nightly(AGENTS, "mix", "mix all"))
 def captured(request, tmp_path_factory):
     level, arguments, more = AGENTS[request.param]
     directory = tmp_path_factory.mktemp("captured")

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import torch  # noqa: F401  (msprobe._agent needs its libraries in the process)
 from harness.dumps import entries, exported_steps, rank_directory, read_dump
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, REPOSITORY, run_with
 
 DOCUMENT = REPOSITORY / "docs" / "config.md"
@@ -355,7 +356,7 @@ def benches(switched, oracle_python):
 
 
 @TIMEOUT
-@pytest.mark.parametrize("of_mindstudio", [False, True])
+@pytest.mark.parametrize("of_mindstudio", mostly_nightly([False, True], True))
 def test_diff_check_keeps_the_tensors_of_the_first_difference(switched, benches, of_mindstudio):
     section = {"bench_path": str(benches[of_mindstudio])}
     config = {"task": "diff_check", "level": "mix", "diff_check": section}
@@ -386,7 +387,7 @@ LOADED = ["Module.first.Linear.forward.0", "Module.rest.Sequential.forward.0"]
 
 
 @TIMEOUT
-@pytest.mark.parametrize("of_mindstudio", [False, True])
+@pytest.mark.parametrize("of_mindstudio", mostly_nightly([False, True], True))
 def test_load_replaces_the_inputs_and_captures_what_then_runs(switched, benches, oracle_python, of_mindstudio):
     load = {"path": str(benches[of_mindstudio]), "modules": LOADED, "dump_after_load": True}
     config = {"level": "mix", "load": load}
@@ -403,7 +404,7 @@ def test_load_replaces_the_inputs_and_captures_what_then_runs(switched, benches,
 
 
 @TIMEOUT
-@pytest.mark.parametrize("level", ["L0", "L1"])
+@pytest.mark.parametrize("level", mostly_nightly(["L0", "L1"], "L1"))
 def test_load_alone_records_nothing(switched, benches, level):
     load = {
         "path": str(benches[0]),

@@ -8,6 +8,7 @@ import sys
 import pytest
 from harness.device_values import close, differences_from_host, extended_values
 from harness.dumps import exported_steps, leaves, rank_directory, read_dump, write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, run, run_program, wait_for_servers_to_leave
 
 STEPS = 2
@@ -56,7 +57,10 @@ def differences(ours, theirs, exact=True):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("net", "level"), [("mlp", "L0"), ("mlp", "L1"), ("mlp", "mix"), ("qwen2", "mix")])
+@pytest.mark.parametrize(
+    ("net", "level"),
+    mostly_nightly([("mlp", "L0"), ("mlp", "L1"), ("mlp", "mix"), ("qwen2", "mix")], ("mlp", "L1"), ("qwen2", "mix")),
+)
 def test_the_numbers_are_those_of_the_host(tmp_path, level, net):
     _, there = train(tmp_path / "npu", "--net", net, level=level)
     _, here = train(tmp_path / "cpu", "--net", net, "--device", "cpu", level=level)
@@ -75,7 +79,7 @@ def test_the_numbers_are_those_of_the_host(tmp_path, level, net):
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", mostly_nightly(LEVELS, "mix"))
 def test_nobody_waits_for_the_device(tmp_path, level, task, off):
     # Held from start() to stop(): the program could not go on if anything waited for a kernel.
     found, dump_path = train(tmp_path, "--hold", level=level, task=task)

@@ -6,6 +6,7 @@ import sys
 import pytest
 from harness import spread
 from harness.dumps import write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, REPOSITORY, run
 
 LIMIT = 1.1
@@ -25,7 +26,7 @@ def test_a_record_costs_the_same_however_many_came_before(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("level", mostly_nightly(["L0", "L1", "mix"], "mix"))
 def test_a_repeated_step_asks_malloc_for_hardly_anything(tmp_path, level, task):
     # Small blocks between freed tensors cost a program the memory of its next ones.
     config = write_config(tmp_path / "config.json", tmp_path / "dump", task=task, level=level)

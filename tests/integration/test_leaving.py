@@ -11,6 +11,7 @@ import time
 import pytest
 from harness.dumps import write_config
 from harness.fire import frozen, small_disk
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, Background, external_server, run, servers_of, wait_until
 from msprobe_client.client import Client
 
@@ -130,7 +131,7 @@ def test_a_full_disk_ends_the_wait_at_its_bound_which_is_said(tmp_path, full_dis
     assert lost[1] in (dump_path / "INCOMPLETE").read_text()
 
 
-@pytest.mark.parametrize("presses", [1, 2, 100])
+@pytest.mark.parametrize("presses", mostly_nightly([1, 2, 100], 1, 100))
 def test_ctrl_c_ends_the_wait(tmp_path, full_disk, presses):
     dump_path, fields = full_disk
     config = write_config(tmp_path / "config.json", dump_path, task="tensor", stall_bound_s=90, **fields)

@@ -257,6 +257,7 @@ def test_a_race_is_told_from_a_wrong_formula_while_the_job_runs(client, server, 
     assert "deterministic" not in {row["rule"] for row in of["off_by_a_percent"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
 def test_tensors_of_passed_calls_go_also_where_the_server_is_killed_in_between(client, tmp_path):
     metrics = f"127.0.0.1:{free_port()}"

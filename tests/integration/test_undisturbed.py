@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from harness.dumps import entries, write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, run
 
 CHECKS = (
@@ -24,7 +25,7 @@ CHECKS = (
 )
 
 
-@pytest.fixture(scope="module", params=["L1", "mix"])
+@pytest.fixture(scope="module", params=mostly_nightly(["L1", "mix"], "mix"))
 def outcome(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("undisturbed")
     dump_path, out = directory / "dump", directory / "out.json"

@@ -141,7 +141,8 @@ def test_every_row_of_a_model(name, reference, oracle_python, binary, tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("micro_step", mostly_nightly(["true", "false"], "false"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("micro_step", ["true", "false"])
 def test_every_row_of_the_first_monitor(micro_step, monitored, oracle_python, binary, tmp_path):  # noqa: F811
     options = ("--micro_step", micro_step, "--format", "monitor", "--process_num", "2")
     here = ours(monitored / "v1", tmp_path / "ours", *options, binary=binary)

@@ -46,6 +46,7 @@ def files_to_borrow():
     return sorted(path for path in map(pathlib.Path, found) if path.exists())
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_wheel_runs_where_there_are_none_of_our_libraries(wheels, bare_python, short_directory):
     root = bare_python(short_directory / "root")

@@ -207,6 +207,7 @@ def expected(line):
     return max(ends, key=lambda each: len(each[0]))[1] if ends else 0
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_examples_of_the_client_run_as_they_stand(world, client):
     """In the order of --help: what one writes, a later one reads."""

@@ -228,6 +228,7 @@ def test_a_pair_of_30_000_entries_stays_small_enough_to_attach(client, shown, tm
     assert "30 100 calls" in page.inner_text("#graph-say")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_whatever_is_in_a_run_the_file_has_at_most_2_mb_and_says_what_it_leaves_out(client, shown, tmp_path):
     """100,000 records with long names, all NaN from one on, under a stack of 3,000 frames with long lines."""

@@ -80,6 +80,7 @@ def install(tmp_path_factory, folder):
     return install
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("there", [None, EARLIER, OURS, LATER])
 def test_plainly_installed_it_leaves_torch_as_it_is(install, there):
     wanted, output = install("msprobe-agent", torch=there)
@@ -104,6 +105,7 @@ def test_with_torch_held_the_extra_finds_the_build_that_fits(install, tmp_path):
     assert wanted["msprobe-agent"] == f"0.1.0+torch{EARLIER}" and "torch" not in wanted, output
 
 
+@pytest.mark.nightly
 def test_with_torch_held_pip_refuses_where_no_build_fits(install, tmp_path):
     held = tmp_path / "held.txt"
     held.write_text(f"torch=={LATER}.0\n")
