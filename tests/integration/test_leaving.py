@@ -93,7 +93,7 @@ def stands_still(program):
         return pathlib.Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
 
     before = used()
-    time.sleep(1)
+    time.sleep(1)  # the moment that is looked at
     return used() == before
 
 
