@@ -58,8 +58,12 @@ endif()
 # sources of one room are compiled several at a time. Each source includes what it uses all the same: a build without
 # MSPROBE_FAST_BUILD reads every header where it is named.
 option(MSPROBE_FAST_BUILD "Precompile headers, and compile sources of a room together: a third of the time of a whole build" ON)
-if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT "${MSPROBE_SANITIZE}" STREQUAL "thread")
-  set(MSPROBE_PRECOMPILE ON)
+if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  if(NOT "${MSPROBE_SANITIZE}" STREQUAL "thread")
+    set(MSPROBE_PRECOMPILE ON)
+  endif()
+  # GCC looks for memory to free from 128 MiB on, which took 7 to 12 percent of a compilation; most end before 1 GiB.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 
 # msprobe_precompiled_headers(NAME [PROGRAMS] HEADERS ... [DEPS ...]): headers for msprobe_use_precompiled, of libraries or of

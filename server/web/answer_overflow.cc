@@ -23,14 +23,14 @@ struct RankRow {
 // From the best to the worst.
 constexpr char kNothing = '-', kFinite = 'f', kInfinity = 'i', kNan = 'n';
 
-char Worse(char one, char other) {
+char WorseOf(char one, char other) {
   static constexpr std::string_view kOrder = "-fin";
   return kOrder[std::max(kOrder.find(one), kOrder.find(other))];
 }
 
 void Add(RankRow& row, const v1::StepSummary& step, size_t column, size_t columns) {
   char& state = row.states[column];
-  state = Worse(state, step.nan_tensors() > 0 ? kNan : step.inf_tensors() > 0 ? kInfinity : kFinite);
+  state = WorseOf(state, step.nan_tensors() > 0 ? kNan : step.inf_tensors() > 0 ? kInfinity : kFinite);
   if (step.nan_tensors() + step.inf_tensors() == 0) return;
   row.nan.resize(columns);
   row.inf.resize(columns);
