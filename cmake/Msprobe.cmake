@@ -95,13 +95,44 @@ function(msprobe_use_precompiled target name)
 endfunction()
 
 # msprobe_join_sources(TARGET COUNT): TARGET's sources are compiled COUNT at a time, so names that are a source's own (in its
-# anonymous namespace) may not be those of another one.
+# anonymous namespace) may not be those of another one. A source with options of its own is compiled alone, as is one with
+# SKIP_UNITY_BUILD_INCLUSION. Unlike UNITY_BUILD's, what is compiled holds no absolute path: ccache finds what another checkout
+# has compiled.
 function(msprobe_join_sources target count)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${MSPROBE_FAST_BUILD} UNITY_BUILD_BATCH_SIZE ${count})
+  if(NOT MSPROBE_FAST_BUILD)
+    return()
+  endif()
   # A class of one source, with a member of that source's own: a joined source looks like a header to the warning.
-  if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
+  # At the end of the directory, when all sources have their properties.
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL msprobe_write_joined_sources [[${target}]] [[${count}]])")
+endfunction()
+
+function(msprobe_write_joined_sources target count)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/joined)
+  set(includes "")
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
+    if(source MATCHES "\\.cc$" AND NOT options AND NOT alone)
+      cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+      file(RELATIVE_PATH path ${folder} ${path})
+      list(APPEND includes "#include \"${path}\"")
+      set_source_files_properties(${source} PROPERTIES HEADER_FILE_ONLY ON)
+    endif()
+  endforeach()
+  set(piece 0)
+  while(includes)
+    list(SUBLIST includes 0 ${count} some)
+    list(JOIN some "\n" content)
+    file(CONFIGURE OUTPUT ${folder}/${target}_${piece}.cc CONTENT "${content}\n" @ONLY)
+    target_sources(${target} PRIVATE ${folder}/${target}_${piece}.cc)
+    list(REMOVE_ITEM includes ${some})
+    math(EXPR piece "${piece} + 1")
+  endwhile()
 endfunction()
 
 # msprobe_library(NAME SOURCES ... [DEPS ...] [PRECOMPILED HEADERS|OFF] [JOIN COUNT]): a static library of one room; headers are
