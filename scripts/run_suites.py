@@ -6,7 +6,7 @@
 
 The unit tests run first and build everything. Then the other suites of `make test` run two at once, with the suite's
 name in front of each line. Beside them the sanitizers' programs are built with the time that the processors have left;
-what is not built when these suites end is built then.
+what is not built when these suites end is built then. These come last, each alone.
 
 Each suite has a time limit, after which its whole process group is killed and it counts as failed. A suite cannot pass
 by not running: it fails if its directory is missing, if it has fewer tests than scripts/suites.toml says, if a test was
@@ -38,6 +38,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "test-results"
@@ -67,7 +68,7 @@ TSAN_TESTS = (
     *("metrics_test", "dump_room_test", "analysis_test"),
     "message_race_test",
 )
-# These hold most of the agent's locks, and are soon built: run_suites.py tsan-short.
+# These hold most of the agent's locks, and are soon built: `make test` has them.
 TSAN_SHORT = (
     *("core_background_thread_test", "core_pool_test", "core_fragment_queue_test", "core_memory_budget_test"),
     *("core_payload_pool_test", "core_connection_test", "core_outbox_test", "core_queue_drain_test"),
@@ -360,20 +361,20 @@ SUITES = {
         pytest("chaos", "tests/chaos", 9000),
     )
 }
-# The first builds what the others need; of these the longest begin. The last fills every core.
+# The first builds what the others need; of these the longest begin. Each of the last fills every core.
 FIRST = "unit"
 BESIDE = ("integration", "interop", "operate", "client", "vllm", "undisturbed", "mindspore", "agent")
 AT_ONCE = 2
-LAST = "sanitize-short"
+LAST = ("sanitize-short", "tsan-short")
 
 
 class IdleBuild:
-    """Runs the commands before a suite's tests while nobody else wants the processors. Use as a context: at its end the
-    command that runs is stopped, and what it has built stays.
+    """Runs the commands before each suite's tests while nobody else wants the processors. Use as a context: at its end
+    the command that runs is stopped, and what it has built stays.
     """
 
-    def __init__(self, suite: Suite, log: Path) -> None:
-        self._commands, self._environment, self._log = suite.commands[:-1], suite.environment, log
+    def __init__(self, suites: Sequence[Suite], log: Path) -> None:
+        self._suites, self._log = suites, log
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run)
@@ -393,25 +394,29 @@ class IdleBuild:
 
     def _run(self) -> None:
         with self._log.open("wb") as log:
-            for command in self._commands:
-                if self._stopped.is_set():
-                    return
-                self._process = subprocess.Popen(
-                    ("nice", "-n", "19", *command),
-                    cwd=ROOT,
-                    env={**os.environ, **self._environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-                # Where the kernel groups processes by session, it is the group that has to be nice.
-                with contextlib.suppress(OSError):
-                    Path(f"/proc/{self._process.pid}/autogroup").write_text("19", encoding="utf-8")
-                if self._stopped.is_set():
-                    self._interrupt()
-                if self._process.wait() != 0:
-                    return  # the suite says why
+            for suite in self._suites:
+                for command in suite.commands[:-1]:
+                    if self._stopped.is_set():
+                        return
+                    if self._ended(command, suite.environment, log) != 0:
+                        break  # the suite says why
+
+    def _ended(self, command: Sequence[str], environment: dict[str, str], log: BinaryIO) -> int:
+        self._process = subprocess.Popen(
+            ("nice", "-n", "19", *command),
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        # Where the kernel groups processes by session, it is the group that has to be nice.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self._process.pid}/autogroup").write_text("19", encoding="utf-8")
+        if self._stopped.is_set():
+            self._interrupt()
+        return self._process.wait()
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:
@@ -568,12 +573,12 @@ def main() -> int:
         outcomes = {name: run(SUITES[name], expected[name]) for name in names}
     else:
         outcomes = {FIRST: run(SUITES[FIRST], expected[FIRST])}
-        idle = IdleBuild(SUITES[LAST], RESULTS / f"{LAST}.build.log")
+        idle = IdleBuild([SUITES[name] for name in LAST], RESULTS / "idle_build.log")
         with idle, ThreadPoolExecutor(AT_ONCE) as pool:
             width = max(map(len, BESIDE))
             beside = pool.map(lambda name: run(SUITES[name], expected[name], f"{name:<{width}} | "), BESIDE)
             outcomes |= dict(zip(BESIDE, beside, strict=True))
-        outcomes[LAST] = run(SUITES[LAST], expected[LAST])
+        outcomes |= {name: run(SUITES[name], expected[name]) for name in LAST}
 
     lines = []
     for name, outcome in outcomes.items():

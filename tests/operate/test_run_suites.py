@@ -201,6 +201,17 @@ def test_recordings_that_are_given_stay(suites, monkeypatch, tmp_path):
 def test_what_is_built_beside_the_others_is_cut_short_when_they_have_ended(suites, tmp_path):
     built, unbuilt = tmp_path / "built", tmp_path / "unbuilt"
     commands = (("touch", str(built)), ("sleep", "600"), ("touch", str(unbuilt)), ("the", "tests"))
-    with suites.IdleBuild(suites.Suite("made", commands, 60), tmp_path / "log"):
+    made = [suites.Suite("made", commands, 60), suites.Suite("next", (("touch", str(unbuilt)), ("the", "tests")), 60)]
+    with suites.IdleBuild(made, tmp_path / "log"):
         wait_until(built.exists, 30, "the first command has run")
+    assert not unbuilt.exists()
+
+
+def test_one_suite_that_cannot_be_built_beside_the_others_keeps_none_from_it(suites, tmp_path):
+    built, unbuilt = tmp_path / "built", tmp_path / "unbuilt"
+    broken = suites.Suite("broken", (("false",), ("touch", str(unbuilt)), ("the", "tests")), 60)
+    with suites.IdleBuild(
+        [broken, suites.Suite("next", (("touch", str(built)), ("the", "tests")), 60)], tmp_path / "log"
+    ):
+        wait_until(built.exists, 30, "the next suite's command has run")
     assert not unbuilt.exists()
