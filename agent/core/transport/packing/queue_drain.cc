@@ -1,6 +1,7 @@
 #include "agent/core/transport/packing/queue_drain.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace msprobe::core {
@@ -49,10 +50,13 @@ bool QueueDrain::PackFront(Clock::time_point now) {
       PackMarker(reader_->marker());
     } else {
       const Dictionary::StructureEntry* const structure = parts_.dictionary->structure(reader_->fragment().structure);
-      // Scalars open no step: theirs may have ended.
-      if (structure == nullptr || !structure->is_scalars) open_step_ = reader_->fragment().step;
       for (const Leaf& leaf : reader_->leaves()) {
         if (leaf.payload != nullptr) unlisted_.push_back(leaf.payload);
+      }
+      // Scalars open no step: theirs may have ended.
+      if (structure == nullptr || !structure->is_scalars) {
+        if (HasEnded(reader_->fragment().step)) continue;
+        open_step_ = reader_->fragment().step;
       }
       if (!packer_->Add(reader_->fragment(), reader_->leaves())) {
         ++parts_.counters->faults;
@@ -80,7 +84,13 @@ void QueueDrain::PackMarker(std::string_view serialized) {
   static_cast<void>(marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())));
   packer_->AddMarker(marker);
   on_marker_(marker);
+  if (marker.has_step_end()) ended_[next_ended_++ % kEndedSteps] = marker.step_end().step();
   if (marker.has_step_end() || marker.has_step_discarded()) open_step_.reset();
+}
+
+bool QueueDrain::HasEnded(uint32_t step) const {
+  const auto end = ended_.begin() + static_cast<std::ptrdiff_t>(std::min(next_ended_, kEndedSteps));
+  return std::find(ended_.begin(), end, step) != end;
 }
 
 bool QueueDrain::CompleteReadings(Clock::time_point now) {

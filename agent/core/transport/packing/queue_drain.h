@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -30,6 +32,8 @@ namespace msprobe::core {
 //    that batch, so whoever takes the memory over when the process has died goes on exactly there.
 // 4. Until then no payload of an entry is freed, though the outbox may have its bytes already or the batch may go
 //    without it: the entry tells where the bytes lie, and another tensor's would be found there.
+// 5. A record behind the end of its step goes into no batch: a thread was in a call when another one ended the step. A
+//    server takes no record of a step that has ended, nor anything that comes with it.
 //
 // Threads: one, but ExpectReadingsUntil any.
 class QueueDrain {
@@ -70,6 +74,8 @@ class QueueDrain {
   // Says that a dead process had entries which are not there any more.
   void PackGapBefore(const Chunk& chunk);
   void PackMarker(std::string_view serialized);
+  // Whether `step` is one of the last that ended.
+  bool HasEnded(uint32_t step) const;
   // Completes the leaves of reader_'s fragment. False: a reading is under way.
   bool CompleteReadings(Clock::time_point now);
   // Everything packed is in a batch that is listed.
@@ -83,8 +89,13 @@ class QueueDrain {
   const std::function<void()> on_batch_;
   std::atomic<Clock::time_point> readings_end_{Clock::time_point::max()};
 
+  // A thread that loses its processor between its question for the step and the queue is late by a few steps at most.
+  static constexpr size_t kEndedSteps = 64;
+
   uint64_t packed_entries_ = 0;
   std::optional<uint32_t> open_step_;
+  std::array<uint32_t, kEndedSteps> ended_{};       // the last ones that ended, in a circle
+  size_t next_ended_ = 0;                           // counts all
   std::deque<Chunk> packed_;                        // their last entries are not in a batch yet
   std::vector<std::shared_ptr<Payload>> unlisted_;  // of the entries packed since the last batch
   std::deque<Chunk> taken_;            // between two calls of Drain: not empty only behind a reading that is under way

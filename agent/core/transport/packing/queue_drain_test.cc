@@ -107,6 +107,24 @@ TEST_F(QueueDrainTest, AMarkerGoesAtOnceAndIsToldWithTheStepThatItEnds) {
   EXPECT_EQ(drain_.packed_entries(), 2);
 }
 
+TEST_F(QueueDrainTest, ARecordBehindTheEndOfItsStepKeepsNothingFromTheServer) {
+  Append(1, nullptr, 4);
+  AppendStepEnd(4);
+  Append(2, nullptr, 4, std::make_shared<TextPayload>("late"));
+  Append(3, nullptr, 5);
+  AppendStepEnd(5);
+  Append(4, nullptr, 4);
+  Append(5, nullptr, 5);
+  Append(6, nullptr, 6);
+  queue_.Flush();
+  drain_.Drain(now_, kLinger);
+  EXPECT_THAT(Packed(), ElementsAre(std::pair(1, false), std::pair(3, false), std::pair(6, false)));
+  EXPECT_EQ(drain_.open_step(), 6);
+  EXPECT_EQ(drain_.packed_entries(), 8);
+  outbox_.batches().Acknowledge(outbox_.batches().last_sequence());
+  EXPECT_EQ(budget_->used(), 0);
+}
+
 TEST_F(QueueDrainTest, MemoryOfTheQueueIsGivenBackOnceItIsInABatch) {
   Append(1);
   const auto reading = std::make_shared<ToldReading>();
