@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -13,10 +15,15 @@
 namespace msprobe::core {
 namespace {
 
+// 0 to 3, or the names that the server has, which reads the same variable; 1 where it says anything else.
 int LowestShown() {
-  const char* level = std::getenv("MSPROBE_LOG_LEVEL");
-  if (level == nullptr || level[0] < '0' || level[0] > '3' || level[1] != '\0') return 1;
-  return level[0] - '0';
+  const char* const given = std::getenv("MSPROBE_LOG_LEVEL");
+  const std::string_view level = given == nullptr ? "" : given;
+  constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
+    if (level == kNames[i]) return i;
+  }
+  return level.size() == 1 && level[0] >= '0' && level[0] <= '3' ? level[0] - '0' : 1;
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace msprobe::core {
 //   2026-11-21 01:53:55 (10736) [INFO] text
 //   2026-11-21 01:53:55 (10736) [rank 3] [WARNING] text
 // Control characters in a text are escaped, so that a line stays one line (Visible).
-// MSPROBE_LOG_LEVEL hides lines with a lower severity: 0 debug, 1 info (the default), 2 warning, 3 error.
+// MSPROBE_LOG_LEVEL hides lines with a lower severity: 0 debug, 1 info (the default), 2 warning, 3 error, or these
+// names.
 //
 // Threads: any.
 class Log {

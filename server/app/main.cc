@@ -135,7 +135,7 @@ ABSL_FLAG(std::string, shard_ca, "",
           "else --tls_client_ca.");
 ABSL_FLAG(std::string, shard_token_file, "",
           "File with the token that is shown to the other servers; role admin. Empty: $MSPROBE_SHARD_TOKEN_FILE.");
-ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off; or 0 to 3, as the agent counts them.");
 
 namespace msprobe::server {
 namespace {
@@ -355,11 +355,14 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   return options;
 }
 
-absl::Status CheckLogLevel(const std::string& level) {
-  for (const char* allowed : {"debug", "info", "warning", "error", "off"}) {
-    if (level == allowed) return absl::OkStatus();
+// The name of the level. An agent's number will do, since both read MSPROBE_LOG_LEVEL.
+absl::StatusOr<std::string> LogLevel() {
+  const std::string given = absl::GetFlag(FLAGS_log_level);
+  constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (given == kNames[i] || (kNames[i] != "off" && given == Cat(i))) return std::string(kNames[i]);
   }
-  return BadFlag("log_level", level, "allowed are debug, info, warning, error and off");
+  return BadFlag("log_level", given, "allowed are debug, info, warning, error and off");
 }
 
 int Check(const ServerOptions& server) {
@@ -428,10 +431,11 @@ void Reload(Settings& settings, Server& server) {
   auto need_restart = settings.Reload();
   absl::StatusOr<ServerOptions> options = OptionsOfFlags();
   absl::Status status = need_restart.ok() ? options.status() : need_restart.status();
-  if (status.ok()) status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
+  const absl::StatusOr<std::string> level = LogLevel();
+  if (status.ok()) status = level.status();
   if (status.ok()) {
     server.SetRetention(options->retention);
-    SetLogLevel(absl::GetFlag(FLAGS_log_level));
+    SetLogLevel(*level);
     LogInfo("settings read again");
     for (const std::string& name : *need_restart) LogWarning("{} has changed, which takes effect at a restart", name);
   } else {
@@ -450,7 +454,8 @@ int Main(Settings& settings) {
   absl::Status loaded;
   if (!absl::GetFlag(FLAGS_embedded)) loaded = settings.Load(absl::GetFlag(FLAGS_config));
   absl::StatusOr<ServerOptions> options = loaded.ok() ? OptionsOfFlags() : loaded;
-  absl::Status status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
+  const absl::StatusOr<std::string> level = LogLevel();
+  absl::Status status = level.status();
   if (!options.ok()) status = options.status();
   if (status.ok() && absl::GetFlag(FLAGS_check_config)) {
     status = Server::Check(*options);
@@ -463,7 +468,7 @@ int Main(Settings& settings) {
     std::fprintf(stderr, "msprobe-server: %s\n", std::string(status.message()).c_str());
     return 2;
   }
-  StartLog(absl::GetFlag(FLAGS_log_level));
+  StartLog(*level);
   // Files are for this user alone, except for exports.
   options->embedded.export_umask = umask(077);
 #ifdef MSPROBE_CRASH_DISK

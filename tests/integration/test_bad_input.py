@@ -18,6 +18,8 @@ REFUSALS = {
     "dump_path number": ({"dump_path": 1}, ["dump_path", "1", "string"]),
     "dump_path null": ({"dump_path": None}, ["dump_path"]),
     "dump_path under a file": ({"dump_path": "/dev/null/below"}, ["dump_path", "/dev/null/below"]),
+    "dump_path half a character": ({"dump_path": "/tmp/\udcff"}, ["dump_path", "UTF-8"]),
+    "argument dump_path": ({"@": {"dump_path": "/tmp/\udcff"}}, ["dump_path", "UTF-8"]),
     "rank number": ({"rank": 0}, ["rank", "0", "list"]),
     "rank word": ({"rank": ["a"]}, ["rank", "a", "3-5"]),
     "rank negative": ({"rank": [-1]}, ["rank", "-1", "1000000"]),

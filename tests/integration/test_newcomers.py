@@ -1,7 +1,9 @@
 """The lines that somebody new to the tool sees, and when."""
 
 import json
+import os
 import re
+import sys
 
 import numpy
 import pytest
@@ -38,6 +40,30 @@ def test_workers_of_a_loader_say_nothing(traced, dump_path):
     (warning,) = lines_of(done, "WARNING")  # that of the program itself
     assert "unknown_field" in warning
     assert [name for name in entries(dump_path) if name.startswith("Torch.abs")]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("where", [b"scr\xffipt.py", b"fold\xffer/program.py"])
+def test_a_program_whose_name_is_not_utf8_is_captured(tmp_path, dump_path, where):
+    program = tmp_path / os.fsdecode(where)
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(
+        "import torch; from msprobe.pytorch import PrecisionDebugger\n"
+        f"debugger = PrecisionDebugger(dump_path={str(dump_path)!r}, task='statistics', level='L1')\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "debugger.start(model); model(torch.ones(1, 4)); debugger.stop(); debugger.step()\n"
+    )
+    run([sys.executable, program.name], cwd=program.parent)
+    assert list(entries(dump_path)) == ["Functional.linear.0.forward"]
+
+
+@pytest.mark.timeout(120)
+def test_a_call_that_a_step_ends_in_takes_nothing_along(traced, dump_path):
+    done = traced("late_calls.py", level="mix")
+    assert lines_of(done, "WARNING") == []
+    steps = exported_steps(dump_path)
+    assert len(steps) == 60
+    assert not list(dump_path.rglob("INCOMPLETE"))
 
 
 @pytest.mark.timeout(120)

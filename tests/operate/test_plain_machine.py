@@ -71,6 +71,13 @@ def test_an_environment_variable_that_is_wrong_is_named(server_binary, conf):
     assert done.returncode == 2 and "MSPROBE_MAX_SESSIONS" in done.stderr
 
 
+def test_the_log_level_that_an_agent_has_is_the_servers_too(server_binary, conf):
+    done = check(server_binary, f"--config={conf()}", MSPROBE_LOG_LEVEL="1")
+    assert done.returncode == 0, done.stderr
+    done = check(server_binary, f"--config={conf()}", MSPROBE_LOG_LEVEL="7")
+    assert done.returncode == 2 and "--log_level=7 is not valid" in done.stderr
+
+
 def test_the_environment_of_a_program_does_not_reach_its_own_server(server_binary, tmp_path):
     flags = ("--embedded", f"--listen=unix:{tmp_path}/e", f"--data_dir={tmp_path}/data", "--idle_exit_seconds=0")
     done = check(server_binary, *flags, MSPROBE_LISTEN="0.0.0.0:1")

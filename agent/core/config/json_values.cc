@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "agent/core/str_cat.h"
+#include "agent/core/utf8.h"
 #include "rapidjson/stringbuffer.h"
 #include "rapidjson/writer.h"
 
@@ -120,6 +121,10 @@ std::string ShownList(std::span<const std::string_view> names) {
 absl::Status ReadString(const Value& value, std::string_view field, std::string* out) {
   if (!value.IsString()) return Refusal(field, "a string", value);
   out->assign(value.GetString(), value.GetStringLength());
+  if (!IsUtf8(*out)) {  // JSON can name half a surrogate pair, as Python does for a byte of a file's name
+    return absl::InvalidArgumentError(
+        Cat(field, " is invalid, it should be text in UTF-8, currently it is \"", ToUtf8(*out), "\"."));
+  }
   return absl::OkStatus();
 }
 

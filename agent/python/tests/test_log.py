@@ -18,3 +18,13 @@ def test_what_is_not_to_be_seen_is_named(text, shown, capsys, monkeypatch):
     log.info(text)
     (line,) = capsys.readouterr().out.split("\n")[:-1]
     assert line.endswith(f" [INFO] {shown}")
+
+
+@pytest.mark.parametrize("quiet", ["2", "warning", "off"])
+def test_the_level_is_a_number_or_a_name_that_the_server_has(quiet, capsys, monkeypatch):
+    monkeypatch.setenv("MSPROBE_LOG_LEVEL", quiet)
+    log.info("a")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("MSPROBE_LOG_LEVEL", "louder")
+    log.info("b")
+    assert capsys.readouterr().out.endswith("[INFO] b\n")

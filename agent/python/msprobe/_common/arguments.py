@@ -33,7 +33,14 @@ def _is_tensor(value: Any) -> bool:
 def text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise MsprobeError(f"{name} is {value!r}; it should be a string")
+    if value is not None and value != in_utf8(value):  # a surrogate: a byte of a file's name that is not UTF-8
+        raise MsprobeError(f"{name} is {value!r}; it should be text in UTF-8")
     return value
+
+
+def in_utf8(value: str) -> str:
+    """The text with ? for what UTF-8 has no place for."""
+    return value.encode(errors="replace").decode()
 
 
 def names(value: Any, name: str) -> list[str] | None:

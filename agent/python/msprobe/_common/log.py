@@ -12,6 +12,8 @@ import time
 # printed text comes from others: from the server, and from users who ask through it.
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LEVELS = {"DEBUG": 0, "INFO": 1, "WARNING": 2, "ERROR": 3}
+# The server reads the same variable, and has names.
+_THRESHOLDS = {str(at): at for at in _LEVELS.values()} | {name.lower(): at for name, at in _LEVELS.items()} | {"off": 4}
 _rank: int | None = None
 
 
@@ -22,16 +24,12 @@ def set_rank(rank: int | None) -> None:
 
 
 def log(level: str, text: str) -> None:
-    """Writes one line to stdout, unless MSPROBE_LOG_LEVEL (0 debug .. 3 error, default 1) is above its level. A
-    control character in it stands as \\n or \\x1b.
+    """Writes one line to stdout, unless MSPROBE_LOG_LEVEL (0 debug .. 3 error or these names, default 1) is above its
+    level. A control character in it stands as \\n or \\x1b.
 
     Any thread. A line is one write, so that lines of other threads stay whole.
     """
-    try:
-        threshold = int(os.environ.get("MSPROBE_LOG_LEVEL", "1"))
-    except ValueError:
-        threshold = 1
-    if _LEVELS[level] < threshold:
+    if _LEVELS[level] < _THRESHOLDS.get(os.environ.get("MSPROBE_LOG_LEVEL", ""), _LEVELS["INFO"]):
         return
     text = _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     rank = f" [rank {_rank}]" if _rank is not None else ""

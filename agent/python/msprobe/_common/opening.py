@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe._common import log
+from msprobe._common.arguments import in_utf8
 from msprobe._common.errors import MsprobeError
 from msprobe._common.native import extension
 from msprobe._common.thread_slots import ThreadSlots
@@ -22,7 +23,7 @@ def open_agent(agent_class: Any, config: Any, rank: int | None, framework: str, 
 
     agent_class: of the framework's extension. of_framework: framework_version, and what else its constructor takes.
     """
-    program = Path(sys.argv[0] or "python").name
+    program = in_utf8(Path(sys.argv[0] or "python").name)
     try:
         return agent_class(
             config=config,
@@ -31,7 +32,7 @@ def open_agent(agent_class: Any, config: Any, rank: int | None, framework: str, 
             process_id=os.getpid(),
             server_binary=_server_binary(),
             program=program,
-            program_path=str(Path(sys.argv[0]).absolute()),
+            program_path=os.fsencode(Path(sys.argv[0]).absolute()),
             own_directory=str(PACKAGE),
             thread_slot=ThreadSlots().current,
             **of_framework,
