@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "absl/strings/ascii.h"
@@ -36,16 +37,22 @@ size_t Rank(std::string_view dtype) {
   return static_cast<size_t>(found - std::begin(kDefaults));
 }
 
+// A relative tolerance of infinity allows every difference, of 0 too, of which it is no number.
+Tolerance Usable(Tolerance tolerance) {
+  if (std::isinf(tolerance.relative)) return {.relative = 0, .absolute = tolerance.relative};
+  return tolerance;
+}
+
 }  // namespace
 
 Tolerance Tolerances::OfDType(std::string_view name) const {
-  if (const auto set = by_dtype_.find(name); set != by_dtype_.end()) return set->second;
+  if (const auto set = by_dtype_.find(name); set != by_dtype_.end()) return Usable(set->second);
   const size_t rank = Rank(name);
   if (rank == std::size(kDefaults)) return {};
   Tolerance tolerance = kDefaults[rank].tolerance;
   if (relative_) tolerance.relative = *relative_;
   if (absolute_) tolerance.absolute = *absolute_;
-  return tolerance;
+  return Usable(tolerance);
 }
 
 Tolerance Tolerances::Of(std::string_view target_dtype, std::string_view golden_dtype,
@@ -61,7 +68,7 @@ Tolerance Tolerances::Of(std::string_view target_dtype, std::string_view golden_
     if (rule.relative) tolerance.relative = *rule.relative;
     if (rule.absolute) tolerance.absolute = *rule.absolute;
   }
-  return tolerance;
+  return Usable(tolerance);
 }
 
 }  // namespace msprobe::server

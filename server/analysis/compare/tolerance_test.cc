@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <utility>
+
 namespace msprobe::server {
 namespace {
 
@@ -23,6 +26,16 @@ TEST(TolerancesTest, WhatWasSetForADTypeWins) {
   EXPECT_EQ(tolerances.Of("torch.float32", "torch.float32").absolute, 1e-5);
   EXPECT_EQ(tolerances.Of("torch.float32", "torch.bfloat16").relative, 0.25);
   EXPECT_EQ(tolerances.Of("torch.int32", "torch.int32").relative, 0) << "integers have no tolerance unless named";
+}
+
+TEST(TolerancesTest, ARelativeToleranceOfInfinityAllowsADifferenceFromZero) {
+  Tolerances tolerances;
+  tolerances.Set("int64", {std::numeric_limits<double>::infinity(), 0});
+  tolerances.AddRule("*.input.0", "float32", std::numeric_limits<double>::infinity(), std::nullopt);
+  for (const auto& [dtype, name] : {std::pair("torch.int64", "a"), std::pair("torch.float32", "a.input.0")}) {
+    const Tolerance found = tolerances.Of(dtype, dtype, name);
+    EXPECT_TRUE(1e300 <= found.absolute + found.relative * 0) << dtype;
+  }
 }
 
 TEST(TolerancesTest, TheLastRuleThatTakesARowWinsFieldByField) {

@@ -1,6 +1,8 @@
 #include "server/analysis/divergence/finiteness.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
@@ -46,14 +48,22 @@ std::string TensorKey(const StepTable& table, const Row& row) {
   return key;
 }
 
+namespace {
+
+bool IsOneOf(std::string_view entry, std::initializer_list<std::string_view> operations) {
+  return !entry.starts_with("Module.") &&
+         std::find(operations.begin(), operations.end(), OperationOf(entry)) != operations.end();
+}
+
+}  // namespace
+
 bool GivesUninitialisedMemory(std::string_view entry) {
-  if (entry.starts_with("Module.")) return false;
-  const std::string_view operation = OperationOf(entry);
-  for (std::string_view known : {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
-                                 "empty_with_format", "empty_permuted", "resize_"}) {
-    if (operation == known) return true;
-  }
-  return false;
+  return IsOneOf(entry, {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format",
+                         "empty_permuted", "resize_"});
+}
+
+bool OverwritesItsArgument(std::string_view entry) {
+  return IsOneOf(entry, {"__setitem__", "copy_", "fill_", "zero_", "index_copy_", "index_put_", "scatter_"});
 }
 
 }  // namespace msprobe::server

@@ -187,7 +187,9 @@ class Search {
       ComparedRow row = JudgeRow(target_, golden_, options_.comparison, x, y, content);
       if (across_frameworks_ && (x == kNoRow || y == kNoRow)) row.verdict = Verdict::kUnknown;
       if (content != nullptr) row.content = static_cast<int32_t>(found.contents.size()) - 1;
-      if (IsValue(row.verdict) && (IsUnwritten(target_, x) || IsUnwritten(golden_, y))) row.verdict = Verdict::kUnknown;
+      if (IsValue(row.verdict) && (IsUnwritten(target_, x) || IsUnwritten(golden_, y) || IsOverwritten(ours, x, y))) {
+        row.verdict = Verdict::kUnknown;
+      }
       differs = differs || IsDifference(row.verdict);
       found.rows.push_back(row);
     }
@@ -210,6 +212,15 @@ class Search {
     if (row.edge != EdgeKind::kSame && row.edge != EdgeKind::kView) return false;
     const int32_t producer = ProducerOf(table, number);
     return producer >= 0 && GivesUninitialisedMemory(table.entries[static_cast<size_t>(producer)].name);
+  }
+
+  // Whether a tensor that no recorded operation made is about to be overwritten: it may be memory that nothing was
+  // written to. A difference that the operation leaves in it shows where it is read.
+  bool IsOverwritten(const Entry& entry, int32_t number, int32_t golden) const {
+    if (number == kNoRow || !OverwritesItsArgument(entry.name)) return false;
+    const Row& row = target_.rows[static_cast<size_t>(number)];
+    return row.state == RowState::kInput && row.name.ends_with(".input.0") && row.producer < 0 &&
+           !made_.contains(Fingerprint(target_, row)) && !IsWeight(entry, row, golden);
   }
 
   // Rows of two calls, by what follows the name of the call.

@@ -110,6 +110,27 @@ TEST(FirstDivergenceTest, MemoryThatNothingWasWrittenToHasAnyValue) {
   EXPECT_EQ(found->culprit, "Tensor.copy_.0.forward.output.0");
 }
 
+TEST(FirstDivergenceTest, WhatIsOverwrittenIsNoCauseWhereNoOperationMadeIt) {
+  const auto side = [](double before, double read) {
+    return MemoryTable({{"Torch.a.0.forward", Call(1, 2)},
+                        {"Tensor.__setitem__.0.forward", Call(before, 2)},
+                        {"Torch.b.0.forward", Call(read, 3)}});
+  };
+  EXPECT_FALSE(Find(side(7, 2), side(8, 2)));
+  auto found = Find(side(7, 5), side(8, 6));
+  ASSERT_TRUE(found) << "what the operation left as it was is read";
+  EXPECT_EQ(found->culprit, "Torch.b.0.forward.input.0");
+
+  const auto made = [](double before) {
+    MemoryTable table({{"Torch.zeros.0.forward", Call(1, 7)}, {"Tensor.__setitem__.0.forward", Call(before, 2)}});
+    Connect(table, "Tensor.__setitem__.0.forward.input.0", "Torch.zeros.0.forward.output.0");
+    return table;
+  };
+  found = Find(made(8), made(9));
+  ASSERT_TRUE(found) << "a recorded operation made it, and it changed since";
+  EXPECT_EQ(found->culprit, "Tensor.__setitem__.0.forward.input.0");
+}
+
 TEST(FirstDivergenceTest, FollowsDataToAnOperationOfAnotherName) {
   MemoryTable target({{"Torch.a.0.forward", Call(1, 2)},
                       {"Torch.fast_gelu.0.forward", Call(2, 4)},
