@@ -36,7 +36,7 @@ def running(process_id: int) -> bool:
 def data_dir(tmp_path: Path, fake_binary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MSPROBE_SERVER_BINARY", str(fake_binary))
     path = tmp_path / "store"
-    path.mkdir()
+    (path / "store").mkdir(parents=True)
     return path
 
 
@@ -136,6 +136,18 @@ def test_a_directory_that_does_not_exist_is_made_for_import_only(
     (dump / "dump.json").write_text("{}")
     assert run_client(*arguments, **environment).returncode == 0
     assert missing.is_dir()
+
+
+def test_a_directory_without_a_store_stays_as_it_is(fake_binary: Path, data_dir: Path, tmp_path: Path) -> None:
+    dump_path = tmp_path / "dump"
+    (dump_path / "step0").mkdir(parents=True)
+    with pytest.raises(InvalidArgument, match=r"dump is no data directory: there is no store in it$"):
+        Client(data_dir=dump_path)
+    embedded = dump_path / ".msprobe" / "0-1"
+    (embedded / "store").mkdir(parents=True)
+    with pytest.raises(InvalidArgument, match=f"; one of an embedded server is below it: {embedded}$"):
+        Client(data_dir=dump_path)
+    assert sorted(path.name for path in dump_path.iterdir()) == [".msprobe", "step0"]
 
 
 @pytest.mark.parametrize("binary", ["/nonexistent/server", "/tmp"])
