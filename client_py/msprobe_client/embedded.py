@@ -72,10 +72,11 @@ class EmbeddedServer:
                 self._data_dir.mkdir(mode=0o700, parents=True)
             except OSError as error:
                 raise InvalidArgument(f"data directory {self._data_dir} cannot be created: {error.strerror}") from None
-        elif not self._create and self._holds_something_else():
-            below = sorted(self._data_dir.glob(".msprobe/*/store"))  # of a dump_path, whose server was embedded
-            hint = f"; one of an embedded server is below it: {below[-1].parent}" if below else ""
-            raise InvalidArgument(f"{self._data_dir} is no data directory: there is no store in it{hint}")
+        elif not self._create and (embedded := self._store_below()):
+            raise InvalidArgument(
+                f"{self._data_dir} is no data directory: there is no store in it; "
+                f"one of an embedded server is below it: {embedded}"
+            )
         binary = server_binary()
         self._runtime = Path(self._held.enter_context(scratch_directory(PREFIX, _runtime_parent())))
         path = self._runtime / "server"
@@ -87,11 +88,12 @@ class EmbeddedServer:
             raise
         return self
 
-    def _holds_something_else(self) -> bool:
-        try:
-            return not (self._data_dir / "store").exists() and any(self._data_dir.iterdir())
-        except OSError:
-            return False  # the server says what it may not
+    def _store_below(self) -> Path | None:
+        """The latest data directory of a dump_path, which is none itself."""
+        if (self._data_dir / "store").exists():
+            return None
+        below = sorted(self._data_dir.glob(".msprobe/*/store"), key=lambda path: path.stat().st_mtime)
+        return below[-1].parent if below else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
