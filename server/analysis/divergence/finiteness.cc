@@ -63,7 +63,7 @@ bool GivesUninitialisedMemory(std::string_view entry) {
 }
 
 bool OverwritesItsArgument(std::string_view entry) {
-  return IsOneOf(entry, {"__setitem__", "copy_", "fill_", "zero_", "index_copy_", "index_put_", "scatter_"});
+  return IsOneOf(entry, {"__setitem__", "copy_", "fill_", "zero_"});
 }
 
 }  // namespace msprobe::server

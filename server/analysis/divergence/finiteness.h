@@ -26,7 +26,7 @@ std::string TensorKey(const StepTable& table, const Row& row);
 
 // Whether an operation gives memory that nothing was written to yet.
 bool GivesUninitialisedMemory(std::string_view entry);
-// Whether an operation writes into its first argument and reads nothing of it.
+// Whether an operation writes into its first argument, and gives out nothing that depends on what was there.
 bool OverwritesItsArgument(std::string_view entry);
 
 }  // namespace msprobe::server
