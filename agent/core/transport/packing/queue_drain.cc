@@ -55,8 +55,9 @@ bool QueueDrain::PackFront(Clock::time_point now) {
       }
       // Scalars open no step: theirs may have ended.
       if (structure == nullptr || !structure->is_scalars) {
-        if (HasEnded(reader_->fragment().step)) continue;
-        open_step_ = reader_->fragment().step;
+        const uint32_t step = reader_->fragment().step;
+        if (open_step_ != step && HasEnded(step)) continue;
+        open_step_ = step;
       }
       if (!packer_->Add(reader_->fragment(), reader_->leaves())) {
         ++parts_.counters->faults;
