@@ -380,6 +380,7 @@ class Client:
         rows: analysis_client.Rows = "different",
         order: analysis_client.Order = "significance",
         limit: int = 0,
+        note: Callable[[str], None] = _silent,
         progress: Progress = _nothing,
         **given: Any,
     ) -> Iterator[analysis_client.Found]:
@@ -387,16 +388,19 @@ class Client:
 
         target, golden: a run, or a dump directory or dump.json of this machine ("run:NAME" where both exist). given:
         fields of CompareOptions, each by its name; they win over options. steps: first and last of each range. limit:
-        rows of each step and rank, 0 for all. progress counts pairs of steps. Leaving the iterator cancels the work on
-        the server.
+        rows of each step and rank, 0 for all. note hears what the sides lack or are unlike in: steps that never ended,
+        levels. progress counts pairs of steps. Leaving the iterator cancels the work on the server.
         """
         asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._connection.is_local) as sides:
             where = analysis_client.scope(steps, ranks, name)
             request = analysis_client.compare_request(sides, where, asked, rows=rows, order=order, limit=limit)
             for response in self._connection.items(lambda: self._analysis.Compare(request)):
-                if response.WhichOneof("kind") == "progress":
+                kind = response.WhichOneof("kind")
+                if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
+                elif kind == "note":
+                    note(response.note)
                 yield from analysis_client.found(response)
 
     def first_divergence(
@@ -410,6 +414,7 @@ class Client:
         name: str | None = None,
         ignore_missing: bool = False,
         golden_step_offset: int = 0,
+        note: Callable[[str], None] = _silent,
         progress: Progress = _nothing,
         **given: Any,
     ) -> Iterator[Divergence | UnpairedStep]:
@@ -435,6 +440,8 @@ class Client:
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif kind == "unpaired":
                     yield analysis_client.unpaired(response.unpaired)
+                elif kind == "note":
+                    note(response.note)
                 elif kind == "divergence":
                     yield analysis_client.divergence(response.divergence)
 
@@ -536,13 +543,14 @@ class Client:
         limit: int = 0,
         follow: bool = False,
         with_entries: bool = False,
+        note: Callable[[str], None] = _silent,
         progress: Progress = _nothing,
     ) -> Iterator[Overflow]:
         """Where NaN and infinity come from, then the first of these again, with first set. Nothing: all is finite.
 
         source: a run, or a dump directory or dump.json of this machine. limit: of each step and rank, 0 for all.
         follow: of a run, go on with steps as they complete until none of its sessions is open; nothing is repeated.
-        with_entries: the first of each step and rank has its entry_json and its modules.
+        with_entries: the first of each step and rank has its entry_json and its modules. note: as in compare.
         """
         with analysis_client.sources(self, (source,), local=self._connection.is_local) as (side,):
             request = analysis_pb2.OverflowRequest(
@@ -553,9 +561,12 @@ class Client:
                 with_entries=with_entries,
             )
             for response in self._connection.items(lambda: self._analysis.Overflow(request)):
-                if response.WhichOneof("kind") == "progress":
+                kind = response.WhichOneof("kind")
+                if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
-                elif response.WhichOneof("kind") == "overflow":
+                elif kind == "note":
+                    note(response.note)
+                elif kind == "overflow":
                     yield analysis_client.overflow(response.overflow)
 
     def trend(

@@ -133,6 +133,7 @@ class RayEngine:
         *,
         steps: Iterable[tuple[int, int]] = (),
         ranks: Iterable[Rank] = (),
+        note: Callable[[str], None] = lambda text: None,
         progress: Callable[[int, int], None] = lambda done, total: None,
         **asked: Any,
     ) -> Iterator[Found]:
@@ -144,13 +145,17 @@ class RayEngine:
             pairs, lonely = pair(*sides)
             address = client.address if client is not None else ""
             totals = _Totals()
-            for done, found in enumerate(self._results([Task(a, b, address, asked) for a, b in pairs]), 1):
-                for item in found:
+            noted: dict[str, None] = {}
+            for done, answer in enumerate(self._results([Task(a, b, address, asked) for a, b in pairs]), 1):
+                noted |= dict.fromkeys(answer.notes)
+                for item in answer.found:
                     if isinstance(item, RollUp) and item.level == "run":
                         totals.add(item, pairs[done - 1][0])
                     elif not isinstance(item, RollUp) or item.level in ("module", "layer"):
                         yield item
                 progress(done, len(pairs))
+            for text in noted:
+                note(text)
             yield from lonely
             yield from totals.roll_ups()
 
@@ -160,7 +165,7 @@ class RayEngine:
             return None
         return connections.enter_context(Client(self._server, data_dir=self._data_dir))
 
-    def _results(self, tasks: list[Task]) -> Iterator[list[Found]]:
+    def _results(self, tasks: list[Task]) -> Iterator[Answer]:
         """In order of tasks."""
         work = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(run_task)
         max_tasks = _AHEAD * max(1, self.count("CPU"))
@@ -219,7 +224,15 @@ class Failure:
         return self.kind(self.text)
 
 
-def run_task(task: Task) -> list[Found] | Failure:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker found about its pair."""
+
+    found: list[Found]
+    notes: list[str]
+
+
+def run_task(task: Task) -> Answer | Failure:
     """In a worker."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     places = task.target, task.golden
@@ -234,7 +247,9 @@ def run_task(task: Task) -> list[Found] | Failure:
             else:
                 scratch = cleanup.enter_context(scratch_directory())
                 client = cleanup.enter_context(Client(data_dir=scratch))
-            return list(client.compare(task.target.source, task.golden.source, **where, **task.asked))
+            notes: list[str] = []
+            found = client.compare(task.target.source, task.golden.source, **where, note=notes.append, **task.asked)
+            return Answer(list(found), notes)
     except MsprobeError as error:
         return Failure(type(error), str(error))
 

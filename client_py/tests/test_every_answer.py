@@ -184,6 +184,34 @@ def test_the_first_divergence_says_all_in_json(
     assert answer["unpaired"] == [{"side": "target", "step": 1, "rank": "proc0"}]
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", ["compare", "first-divergence", "overflow"])
+def test_a_step_that_never_ended_and_another_level_are_told(
+    command: str,
+    pair: Callable[[str], tuple[Path, Path]],
+    binary: str,  # noqa: F811
+    run_client: Run,
+) -> None:
+    target, golden = pair("incomplete")
+    shutil.copytree(golden / "step0", golden / "step1")
+    dump = golden / "step1" / "proc0" / "dump.json"
+    text = dump.read_text()
+    level = json.loads(text)["level"]
+    dump.write_text(text.replace(f'"{level}"', '"L0"', 1))
+    sides = (target,) if command == "overflow" else (target, golden)
+    done = run_client(command, *sides, "--format", "json", MSPROBE_SERVER_BINARY=binary)
+    answer = strict(done.stdout)
+    lacks = f"step 1 of {target}, process 0: incomplete, as the file INCOMPLETE beside its dump.json says"
+    assert lacks in answer["notes"]
+    if command == "overflow":
+        assert "everything is finite in 2 steps of ranks" in answer["notes"] and answer["steps"] == 2
+    else:
+        unlike = f"the target was captured at level {level}, the golden side at L0: "
+        assert sum(note.startswith(unlike) for note in answer["notes"]) == 1
+    done = run_client(command, *sides, "--step", "0", "--format", "json", MSPROBE_SERVER_BINARY=binary)
+    assert not [note for note in strict(done.stdout)["notes"] if "incomplete" in note or "level" in note]
+
+
 def scalar(value: object, kind: str) -> dict[str, object]:
     return {"type": kind, "value": value}
 

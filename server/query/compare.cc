@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/analysis/compare/comparison.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"
+#include "server/query/side_notes.h"
 
 namespace msprobe::server {
 namespace {
@@ -125,6 +128,8 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), options->across_layouts, unpaired);
   if (!pairs.ok()) return pairs.status();
 
+  std::vector<std::string> notes = NotesOfMissingRecords(*target, *golden, *pairs);
+  bool levels_told = false;
   const bool stacks = !options->mapping.layers.empty();
   std::map<std::pair<int, uint32_t>, VerdictTally> ranks;
   std::map<uint32_t, VerdictTally> steps_total;
@@ -135,6 +140,10 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
     const PlacePair pair = layouts.shown();
     auto steps = ReadLayouts(*target, *golden, layouts, {.stacks = stacks, .construct = true}, *options);
     if (!steps.ok()) return steps.status();
+    if (std::string note = NoteOfLevels(steps->target->table(), steps->golden->table());
+        !note.empty() && !std::exchange(levels_told, true)) {
+      notes.push_back(std::move(note));
+    }
     auto comparison = CompareStep(*steps->target, *steps->golden, *options);
     if (!comparison.ok()) return comparison.status();
     if (absl::Status status = StepAnswer(request, pair, *steps, *comparison, send).Send(); !status.ok()) return status;
@@ -152,6 +161,10 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
     if (!send(response)) return PeerGone();
   }
   v1::CompareResponse response;
+  for (std::string& note : notes) {
+    response.set_note(std::move(note));
+    if (!send(response)) return PeerGone();
+  }
   v1::RollUps& roll_ups = *response.mutable_roll_ups();
   for (const auto& [rank, tally] : ranks) {
     const StepTables::Place place{0, rank};

@@ -31,10 +31,6 @@ absl::StatusOr<SignLimits> LimitsOf(const v1::CompareSignsRequest& request) {
   return limits;
 }
 
-std::string TextOf(const StepTables::Place& place) {
-  return Cat("step ", place.first, place.second.first == v1::Rank::RANK ? " rank " : " process ", place.second.second);
-}
-
 }  // namespace
 
 absl::Status CompareSigns(const AnalysisContext& context, const v1::CompareSignsRequest& request,
@@ -84,7 +80,7 @@ absl::Status CompareSigns(const AnalysisContext& context, const v1::CompareSigns
       if (!send(response)) return PeerGone();
     }
     for (const std::string& note : found.notes) {
-      response.set_note(Cat(TextOf(place), ": ", note));
+      response.set_note(Cat("step ", place.first, " ", TextOfRank(place), ": ", note));
       if (!send(response)) return PeerGone();
     }
     response.mutable_progress()->set_steps_done(index + 1);

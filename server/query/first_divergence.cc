@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"
+#include "server/query/side_notes.h"
 #include "server/stored/stored_tiles.h"
 
 namespace msprobe::server {
@@ -121,31 +123,46 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     *response.mutable_unpaired() = UnpairedMessage(lonely);
     if (!send(response)) return PeerGone();
   }
+  for (std::string& note : NotesOfMissingRecords(*target, *opened, *pairs, request.golden_step_offset())) {
+    response.set_note(std::move(note));
+    if (!send(response)) return PeerGone();
+  }
   const StoredTiles tiles(context.store, context.layouts);
   auto agreement = TiledAgreement::Make(tiles, StoredPairs(*target, golden, *pairs), options.comparison);
   if (!agreement.ok()) return agreement.status();
   // Several pairs: one thread a pair; otherwise one a side.
   const int threads = pairs->size() > 1 ? context.threads : 1;
   constexpr DumpReading kWhole{.stacks = true, .construct = true};
-  const auto search = [&](size_t index) -> absl::StatusOr<std::optional<Found>> {
+  struct Searched {
+    std::string note;
+    std::optional<Found> found;
+  };
+  const auto search = [&](size_t index) -> absl::StatusOr<Searched> {
     if (cancelled()) return PeerGone();
-    if (is_named && *agreement != nullptr && (*agreement)->Agree(index)) return std::nullopt;
+    Searched searched;
+    if (is_named && *agreement != nullptr && (*agreement)->Agree(index)) return searched;
     const LayoutPair& pair = (*pairs)[index];
     auto steps = ReadLayouts(*target, golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
     auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
     if (!found.ok()) return found.status();
-    if (!*found) return std::nullopt;
-    return FoundIn(**found, *steps, pair);
+    searched.note = NoteOfLevels(steps->target->table(), steps->golden->table());
+    if (*found) searched.found = FoundIn(**found, *steps, pair);
+    return searched;
   };
   std::vector<v1::Divergence> messages;
   std::vector<RankDivergence> places;
-  const auto take = [&](size_t index, std::optional<Found> found) -> absl::StatusOr<bool> {
+  bool levels_told = false;
+  const auto take = [&](size_t index, Searched searched) -> absl::StatusOr<bool> {
     if (!messages.empty() && messages[0].step() != (*pairs)[index].target.front().first) return false;
-    if (found) {
-      messages.push_back(found->message);
-      places.push_back(std::move(found->place));
-      *response.mutable_divergence() = std::move(found->message);
+    if (!searched.note.empty() && !std::exchange(levels_told, true)) {
+      response.set_note(std::move(searched.note));
+      if (!send(response)) return PeerGone();
+    }
+    if (searched.found) {
+      messages.push_back(searched.found->message);
+      places.push_back(std::move(searched.found->place));
+      *response.mutable_divergence() = std::move(searched.found->message);
       if (!send(response)) return PeerGone();
     }
     response.mutable_progress()->set_steps_done(index + 1);
@@ -153,7 +170,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     if (!send(response)) return PeerGone();
     return true;
   };
-  if (absl::Status status = InOrder<std::optional<Found>>::Run(pairs->size(), threads, search, take); !status.ok()) {
+  if (absl::Status status = InOrder<Searched>::Run(pairs->size(), threads, search, take); !status.ok()) {
     return status;
   }
   if (!is_named) return absl::NotFoundError(Cat("no record of either side is called ", request.scope().name_glob()));

@@ -102,6 +102,10 @@ v1::Rank RankOfPlace(const OpenedSource::Place& place) {
   return rank;
 }
 
+std::string TextOfRank(const OpenedSource::Place& place) {
+  return Cat(place.second.first == v1::Rank::RANK ? "rank " : "process ", place.second.second);
+}
+
 absl::StatusOr<OpenedSource> OpenedSource::Open(const v1::Source& source, const AnalysisContext& context) {
   OpenedSource opened(context);
   if (source.kind_case() == v1::Source::kRun) {
@@ -113,7 +117,6 @@ absl::StatusOr<OpenedSource> OpenedSource::Open(const v1::Source& source, const 
       const v1::Rank rank = RankOfCode(step.key.rank);
       opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
       opened.steps_.emplace(opened.places_.back(), &step);
-      if (step.row.state() == v1::StepSummary::OPEN) opened.open_.insert(opened.places_.back());
     }
   } else if (source.kind_case() == v1::Source::kPath) {
     opened.name_ = source.path();
@@ -126,7 +129,11 @@ absl::StatusOr<OpenedSource> OpenedSource::Open(const v1::Source& source, const 
     auto files = FilesOf(source.path());
     if (!files.ok()) return files.status();
     opened.files_ = *std::move(files);
-    for (const auto& [place, found] : opened.files_) opened.places_.push_back(place);
+    for (const auto& [place, found] : opened.files_) {
+      opened.places_.push_back(place);
+      std::error_code none;
+      if (fs::exists(fs::path(found.dump).parent_path() / "INCOMPLETE", none)) opened.incomplete_.insert(place);
+    }
   } else {
     return absl::InvalidArgumentError("a source is neither a run nor a path");
   }
@@ -164,6 +171,15 @@ absl::StatusOr<std::unique_ptr<RecordSource>> OpenedSource::Records(const Place&
 const DumpFiles* OpenedSource::Files(const Place& place) const {
   const auto found = files_.find(place);
   return found == files_.end() ? nullptr : &found->second;
+}
+
+OpenedSource::Completeness OpenedSource::CompletenessOf(const Place& place) const {
+  const auto found = steps_.find(place);
+  if (found == steps_.end()) return incomplete_.contains(place) ? Completeness::kFileSaysSo : Completeness::kWhole;
+  const storage::StepRow& row = found->second->row;
+  if (row.state() == v1::StepSummary::OPEN) return Completeness::kOpen;
+  if (row.state() == v1::StepSummary::INCOMPLETE) return Completeness::kNeverEnded;
+  return row.gaps().empty() ? Completeness::kWhole : Completeness::kLeftOut;
 }
 
 bool OpenedSource::HasNonFinite(const Place& place) const {

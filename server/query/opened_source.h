@@ -45,8 +45,15 @@ class OpenedSource final : public StepTables {
 
   // Of a run: sessions that have neither ended nor been lost.
   uint32_t open_sessions() const { return view_ == nullptr ? 0 : view_->open_sessions(); }
-  // Whether more of the step may come.
-  bool IsOpen(const Place& place) const { return open_.contains(place); }
+  enum class Completeness {
+    kWhole,
+    kOpen,        // more of it may come
+    kNeverEnded,  // its session ended or was lost before the step did
+    kLeftOut,     // it ended, and records of it were left out on the way
+    kFileSaysSo,  // of a directory: a file INCOMPLETE lies there
+  };
+  Completeness CompletenessOf(const Place& place) const;
+  bool IsOpen(const Place& place) const { return CompletenessOf(place) == Completeness::kOpen; }
 
  private:
   explicit OpenedSource(const AnalysisContext& context)
@@ -59,11 +66,13 @@ class OpenedSource final : public StepTables {
   // Of a run.
   std::shared_ptr<const RunView> view_;
   std::map<Place, const ShownStep*> steps_;  // in view_
-  std::set<Place> open_;
   // Of a directory.
   std::map<Place, DumpFiles> files_;
+  std::set<Place> incomplete_;
 };
 
 v1::Rank RankOfPlace(const StepTables::Place& place);
+// "rank 3", "process 4711".
+std::string TextOfRank(const StepTables::Place& place);
 
 }  // namespace msprobe::server

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -18,6 +19,7 @@
 #include "server/query/analysis_request.h"
 #include "server/query/look_again.h"
 #include "server/query/opened_source.h"
+#include "server/query/side_notes.h"
 
 namespace msprobe::server {
 namespace {
@@ -56,6 +58,7 @@ class Search {
     auto places = PlacesIn(*source, ScopeOf(request_.scope()));
     if (!places.ok()) return places.status();
     total_ = places->size();
+    if (!SendNotes(*source, *places)) return PeerGone();
     for (const StepTables::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
@@ -110,9 +113,20 @@ class Search {
     for (const StepTables::Place& place : *places) {
       if (looked_at_.contains(place) || (!unfinished && source->IsOpen(place))) continue;
       looked_at_.insert(place);
+      if (!SendNotes(*source, {place})) return PeerGone();
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // False: the peer is gone.
+  bool SendNotes(const OpenedSource& source, const std::vector<StepTables::Place>& places) const {
+    v1::OverflowResponse response;
+    for (std::string& note : NotesOfMissingRecords(source, places)) {
+      response.set_note(std::move(note));
+      if (!send_(response)) return false;
+    }
+    return true;
   }
 
   bool IsNamed(std::string_view name) const {

@@ -136,15 +136,17 @@ def run(
         from msprobe_client.output import progress
 
         with progress.bar("compare", "files") as advance:
-            show = _Show(chosen, showing, asked)
+            notes: list[str] = []
+            show = _Show(chosen, showing, asked, notes)
+            heard: dict[str, Any] = {"progress": advance, "note": notes.append}
             if engine == Engine.ray:
                 from msprobe_client.ray_engine import RayEngine
 
                 with RayEngine(common.server, common.data_dir, ray_address) as spread:
-                    differs = show(spread.compare(target, golden, progress=advance, **asked))
+                    differs = show(spread.compare(target, golden, **heard, **asked))
             else:
                 with connected(common, target, golden) as client:
-                    differs = show(client.compare(target, golden, progress=advance, **asked))
+                    differs = show(client.compare(target, golden, **heard, **asked))
     if differs:
         raise typer.Exit(EXIT_DIFFERS)
 
@@ -184,13 +186,14 @@ def _write_tables(
 
 
 class _Show:
-    """Shows a comparison as it comes; called with it, says whether something differs."""
+    """Shows a comparison as it comes; called with it, says whether something differs. notes: grow as it comes."""
 
-    def __init__(self, chosen: Format, showing: Showing, asked: dict[str, Any]) -> None:
+    def __init__(self, chosen: Format, showing: Showing, asked: dict[str, Any], notes: list[str]) -> None:
         self._format = chosen
         self._output = showing.output
         self._levels = [level.value for level in showing.roll_up or []]
         self._asked = asked
+        self._notes = notes
         self._total: RollUp | None = None
         self._lonely: list[UnpairedStep] = []
 
@@ -259,6 +262,9 @@ class _Show:
         if self._format.value == "table" and self._output is None and sys.stdout.isatty():
             compared_rows.show_verdicts(total)
         return Ending(
-            notes=compared_rows.summary(total, self._lonely, shown=self._asked["limit"] if partly else None),
+            notes=[
+                *compared_rows.summary(total, self._lonely, shown=self._asked["limit"] if partly else None),
+                *self._notes,
+            ],
             facts={"summary": compared_rows.roll_up_row(total), "unpaired": self._lonely},
         )

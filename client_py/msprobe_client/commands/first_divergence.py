@@ -47,9 +47,16 @@ def run(
 
         found: list[Divergence] = []
         lonely: list[UnpairedStep] = []
+        notes: list[str] = []
         with progress.bar("first-divergence", "files") as advance:
             for item in client.first_divergence(
-                target, golden, options, **selected, ignore_missing=ignore_missing, progress=advance
+                target,
+                golden,
+                options,
+                **selected,
+                ignore_missing=ignore_missing,
+                note=notes.append,
+                progress=advance,
             ):
                 if isinstance(item, Divergence):
                     found.append(item)
@@ -61,7 +68,7 @@ def run(
     in_table = chosen == Format.table  # whose lines say all
     columns = [Column(each, "", in_table=False) for each in _COLUMNS]
     ending = Ending(
-        notes=[*map(str, lonely), *([] if first else ["no operation diverges"])],
+        notes=[*map(str, lonely), *([] if first else ["no operation diverges"]), *notes],
         facts={"first": None if first is None else _row(first, first, whole=True), "unpaired": lonely},
         shown=[] if first is None else list(_told(first, ranks)),
     )

@@ -44,6 +44,7 @@ def run(
     selection = Selection(step, rank)
     first: list[Overflow] = []
     every: list[Overflow] = []
+    noted: list[str] = []
     with connected(options, source) as client:
         from msprobe_client.output import Column, Ending, Format, progress, write
 
@@ -60,7 +61,14 @@ def run(
             Column("shape", "SHAPE", width=16),
             Column("module", "MODULE"),
         )
+        steps = 0  # of ranks, that were read
         with progress.bar("overflow", "files") as advance:
+
+            def count(done: int, total: int) -> None:
+                nonlocal steps
+                steps = done
+                advance(done, total)
+
             found = client.overflow(
                 source,
                 steps=selection.ranges,
@@ -69,7 +77,8 @@ def run(
                 limit=limit,
                 follow=follow,
                 with_entries=anomalies is not None,
-                progress=advance,
+                note=noted.append,
+                progress=count,
             )
 
             def rows() -> Iterator[dict[str, Any]]:
@@ -82,12 +91,13 @@ def run(
 
             def ending() -> Ending:
                 origin = next(iter(every if follow else first), None)
-                notes = [] if every else ["everything is finite"]
+                notes = [] if every else [f"everything is finite in {steps} step{'' if steps == 1 else 's'} of ranks"]
+                notes += noted
                 if anomalies is not None:
                     notes += _write_anomalies(every, anomalies)
                 return Ending(
                     notes=notes,
-                    facts={"first": None if origin is None else _row(origin)},
+                    facts={"first": None if origin is None else _row(origin), "steps": steps},
                     shown=[] if origin is None else _told(origin),
                 )
 
