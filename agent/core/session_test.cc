@@ -375,6 +375,18 @@ TEST_F(SessionTest, ABatchThatTheServerRefusesIsReplacedByAGap) {
   EXPECT_THAT(Fragments(fake_.batches()).back(), (Emitted{0, 2}));
 }
 
+TEST_F(SessionTest, AnAlarmIsALineOfTheLogThatSaysWhereMoreIs) {
+  fake_.Start();
+  fake_.Set({.alarm_over = "loss"});
+  ::testing::internal::CaptureStdout();
+  Open();
+  Emit(0, 0);
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr(Cat("alarm 3 (not-finite): step 7, loss: it is nan. More of it: msprobe-client alarms run --server ",
+                            fake_.address(), "\n")));
+}
+
 TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {
   fake_.Start();
   fake_.Set({.bytes_per_second = 200'000});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -51,7 +52,8 @@ def server_binary() -> Path:
 class EmbeddedServer:
     """Runs msprobe-server on a private socket. Use as a context; `address` is valid inside it.
 
-    The server takes the lock on the directory; if another holds it, entering raises ServerUnavailable.
+    The server takes the lock on the directory; if another holds it, entering raises ServerUnavailable. The server of a
+    program that captures into its dump_path has said where it listens: while it runs, `address` is its own.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -77,6 +79,9 @@ class EmbeddedServer:
                 f"{self._data_dir} is no data directory: there is no store in it; "
                 f"one of an embedded server is below it: {embedded}"
             )
+        if running := self._advertised():
+            self.address = running
+            return self
         binary = server_binary()
         self._runtime = Path(self._held.enter_context(scratch_directory(PREFIX, _runtime_parent())))
         path = self._runtime / "server"
@@ -87,6 +92,14 @@ class EmbeddedServer:
             self._stop()
             raise
         return self
+
+    def _advertised(self) -> str | None:
+        """The address that the directory's server has written beside the store, if it answers."""
+        try:
+            address = json.loads((self._data_dir / "server.json").read_text())["address"]
+            return address if _accepts(Path(address.removeprefix("unix:"))) else None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
 
     def _store_below(self) -> Path | None:
         """The latest data directory of a dump_path, which is none itself."""

@@ -9,6 +9,7 @@
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/ingest/session/process_check.h"
+#include "server/ingest/session/sessions.h"
 #include "server/metrics/log.h"
 #include "server/monitor/rules/rule_kinds.h"
 #include "server/store/alarms.h"
@@ -38,7 +39,8 @@ RuleWatch::RuleWatch(const MonitorParts& parts)
       workers_(1),
       captures_(parts.ask == nullptr ? nullptr : std::make_unique<DeeperCaptures>(parts.store, parts.ask)) {}
 
-absl::Status RuleWatch::Begin(Sessions*) {
+absl::Status RuleWatch::Begin(Sessions* sessions) {
+  sessions_ = sessions;
   auto runs = store_->catalogue().Runs();
   if (!runs.ok()) return runs.status();
   for (const storage::RunRow& run : *runs) {
@@ -239,6 +241,7 @@ absl::Status RuleWatch::Keep(const storage::SessionRow& session, RunRules& rules
   for (const v1::Alarm* alarm : raised) {
     metrics_->Add(Metric::kAlarms, 1, {session.hello().run(), alarm->rule()});
     const v1::Rule* const rule = FindRule(rules.rules(), alarm->rule());
+    if (rule == nullptr || !rule->silent()) TellProgram(session.session(), *alarm);
     if (captures_ == nullptr || rule == nullptr || !rule->has_capture()) continue;
     captures_->Begin(session.hello().run(), *rule, *alarm,
                      [this, run = session.run(), number = alarm->number()](const v1::Alarm::Captured& captured) {
@@ -326,6 +329,18 @@ absl::Status RuleWatch::Put(uint32_t run, const std::vector<v1::Alarm*>& alarms,
   if (absl::Status status = store_->database().Write(changes); !status.ok()) return status;
   for (const auto& [number, soon] : told) notices_->Tell(run, number, soon);
   return absl::OkStatus();
+}
+
+void RuleWatch::TellProgram(const std::string& session, const v1::Alarm& alarm) const {
+  const auto live = sessions_ == nullptr ? nullptr : sessions_->Find(session);
+  if (live == nullptr) return;
+  v1::AlarmRaised raised;
+  raised.set_number(alarm.number());
+  raised.set_rule(alarm.rule());
+  raised.set_step(alarm.step());
+  raised.set_series(alarm.series());
+  raised.set_why(alarm.why());
+  live->Tell(raised);
 }
 
 void RuleWatch::AddStack(const StepKey& key, v1::Alarm& alarm) {

@@ -75,6 +75,8 @@ class RuleWatch : public StepMonitor {
   // What became of a capture.
   absl::Status NoteCaptured(uint32_t run, uint32_t number, const v1::Alarm::Captured& captured);
   void AddStack(const StepKey& key, v1::Alarm& alarm);
+  // Has the program whose offence it is say so.
+  void TellProgram(const std::string& session, const v1::Alarm& alarm) const;
 
   struct Watched {
     std::unique_ptr<RunRules> rules;
@@ -85,6 +87,7 @@ class RuleWatch : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   const v1::RuleSet rules_;
+  const Sessions* sessions_ = nullptr;  // null before Begin
   const std::unique_ptr<Notices> notices_;  // null: nobody outside the server hears of alarms
   std::atomic<int64_t> waiting_bytes_ = 0;
   std::atomic<int> waiting_steps_ = 0;

@@ -12,6 +12,8 @@
 #include <memory>
 #include <random>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/ingest/session/sessions.h"
@@ -101,6 +103,62 @@ TEST_F(RuleWatchTest, AnAlarmHasItsEvidence) {
   EXPECT_EQ(alarm.recent_step(14), 24U);
   EXPECT_EQ(alarm.recent_value(14), 1.0 / 25);
   EXPECT_EQ(metrics_.Value(Metric::kAlarms, {"job", "not-finite"}), 1);
+}
+
+// The stream of a program, which keeps what it is told of alarms.
+class Listener final : public SessionListener {
+ public:
+  void OnDurable(uint64_t) override {}
+  void OnSyncFailed(const absl::Status&) override {}
+  void OnStored(const std::vector<std::string>&) override {}
+  void OnStepExported(const v1::StepExported&) override {}
+  void OnReplaced(const absl::Status&) override {}
+  void OnAlarm(const v1::AlarmRaised& alarm) override {
+    absl::MutexLock lock(&mu_);
+    told_.push_back(Cat(alarm.number(), " ", alarm.rule(), " step ", alarm.step(), " ", alarm.series(), ": ", alarm.why()));
+  }
+  std::vector<std::string> told() const {
+    absl::MutexLock lock(&mu_);
+    return told_;
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  std::vector<std::string> told_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(RuleWatchTest, TheProgramWhoseOffenceItIsHearsOfAnAlarmOnce) {
+  ASSERT_TRUE(monitors_->Begin(sessions_.get()).ok());
+  const auto ill = std::make_shared<Listener>();
+  const auto well = std::make_shared<Listener>();
+  std::vector<std::shared_ptr<Session>> streams;
+  for (uint32_t rank : {0u, 1u}) {
+    ScriptedAgent agent(Cat("rank", rank), "job", rank);
+    auto stream = sessions_->OpenStream(agent.hello(), rank == 0 ? ill : well, Caller());
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    streams.push_back(*stream);
+    for (uint32_t step = 0; step < 10; ++step) agent.Log(step, {{"loss", rank == 0 && step > 4 ? std::nan("") : 1.0}});
+    ASSERT_TRUE(streams.back()->Apply(agent.Take()).ok());
+    ASSERT_TRUE(streams.back()->AwaitDurable(absl::Seconds(30)).ok());
+    ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(30)));
+  }
+  EXPECT_THAT(ill->told(), ElementsAre("1 not-finite step 5 loss: it is nan"));
+  EXPECT_THAT(well->told(), IsEmpty());
+}
+
+TEST_F(RuleWatchTest, OfASilentRuleTheProgramHearsNothing) {
+  ASSERT_TRUE(monitors_->Begin(sessions_.get()).ok());
+  ScriptedAgent agent("a", "job");
+  const auto listener = std::make_shared<Listener>();
+  auto stream = sessions_->OpenStream(agent.hello(), listener, Caller());
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  SetRules(R"({"rules": [{"name": "quiet", "not_finite": {}, "silent": true}]})");
+  agent.Log(0, {{"loss", std::nan("")}});
+  ASSERT_TRUE((*stream)->Apply(agent.Take()).ok());
+  ASSERT_TRUE((*stream)->AwaitDurable(absl::Seconds(30)).ok());
+  ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(30)));
+  EXPECT_THAT(Shown(), ElementsAre("quiet loss step 0 rank0 x1"));
+  EXPECT_THAT(listener->told(), IsEmpty());
 }
 
 // A rank of two, each of which has half of a weight.

@@ -3,12 +3,14 @@
 import json
 import pathlib
 import re
+import shlex
 import sys
 import textwrap
 
 import pytest
 from harness import answers
-from harness.processes import PROGRAMS, external_server, launched, run
+from harness.dumps import embedded_data_directory
+from harness.processes import PROGRAMS, Background, external_server, launched, run
 from msprobe_client import Client
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -305,3 +307,23 @@ def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
     with Client(trained.address) as client:
         assert [step.step for step in client.steps("own")] == [0, 3, 6]
     assert set(trained.series("own", "w*")) == {"w.shard(1/2@0-1):norm"}, "the other rank has sent nothing"
+
+
+def test_an_alarm_without_a_server_is_a_line_that_says_where_more_is(tmp_path):
+    dump, end = tmp_path / "dump", tmp_path / "end"
+    with Background([sys.executable, PROGRAMS / "ill.py", dump, end], tmp_path / "log") as program:
+        told = re.compile(r"msprobe: alarm 1 \(not-finite\): step 4, loss: it is nan\. More of it: (msprobe-client .*)")
+        program.wait_for(lambda: told.search(program.output), 60, "the alarm is told")
+        command = shlex.split(told.search(program.output)[1])
+        command = [sys.executable, "-m", "msprobe_client", *command[1:], "--format", "json"]
+        running = run(command, check=False)
+        assert running.returncode == 1, running.stderr
+        end.touch()
+        program.finish(60)
+        assert len(told.findall(program.output)) == 1, "once, however many offences follow"
+    embedded_data_directory(dump)  # waits until its server has left
+    ended = run(command, check=False)
+    assert ended.returncode == 1, ended.stderr
+    for said in (running, ended):
+        (alarm,) = answers.rows(said.stdout)
+        assert (alarm["rule"], alarm["series"], alarm["step"]) == ("not-finite", "loss", 4)

@@ -230,6 +230,8 @@ void Sender::Handle(const v1::ServerMessage& message) {
       return HandleControl(message.control());
     case v1::ServerMessage::kDumpRoom:
       return HandleDumpRoom(message.dump_room());
+    case v1::ServerMessage::kAlarm:
+      return HandleAlarm(message.alarm());
     case v1::ServerMessage::kRedirect:
       return connection_.Redirected(message.redirect().address());
     default:
@@ -284,6 +286,12 @@ void Sender::HandleDumpRoom(const v1::DumpRoom& room) {
   } else {
     parts_.log->Warning(Cat("msprobe: ", held, "; capturing pauses then. max_steps, step and list bound it."));
   }
+}
+
+void Sender::HandleAlarm(const v1::AlarmRaised& alarm) {
+  parts_.log->Warning(Cat("msprobe: alarm ", alarm.number(), " (", alarm.rule(), "): step ", alarm.step(), ", ",
+                          alarm.series(), ": ", alarm.why(), ". More of it: msprobe-client alarms ", hello_.run(), " ",
+                          connection_.client_option()));
 }
 
 void Sender::ReportServerLoss() {

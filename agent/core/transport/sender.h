@@ -84,6 +84,7 @@ class Sender {
   void HandleAck(const v1::Ack& ack);
   void HandleControl(const v1::ControlCommand& command);
   void HandleDumpRoom(const v1::DumpRoom& room);
+  void HandleAlarm(const v1::AlarmRaised& alarm);
   void ReportServerLoss();
   // Tells the server how the program stands, where a command came on this stream and something is new.
   void SendReport();

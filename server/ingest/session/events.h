@@ -27,6 +27,7 @@ class SessionListener {
   // A command for the process.
   virtual void OnControl(const v1::ControlCommand&) {}
   virtual void OnDumpRoom(const v1::DumpRoom&) {}
+  virtual void OnAlarm(const v1::AlarmRaised&) {}
   // Another transport took the session over. The status is Aborted, with words for whoever still listens to this one.
   virtual void OnReplaced(const absl::Status& status) = 0;
 };

@@ -308,6 +308,10 @@ void LiveSession::Tell(const v1::DumpRoom& room) const {
   if (auto attached = listener(); attached != nullptr) attached->OnDumpRoom(room);
 }
 
+void LiveSession::Tell(const v1::AlarmRaised& alarm) const {
+  if (auto attached = listener(); attached != nullptr) attached->OnAlarm(alarm);
+}
+
 std::shared_ptr<SessionListener> LiveSession::listener() const {
   absl::MutexLock lock(&mu_);
   return listener_.lock();

@@ -72,6 +72,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // Passes a command to the process, if a stream of it is open.
   void Control(const v1::ControlCommand& command) const;
   void Tell(const v1::DumpRoom& room) const;
+  void Tell(const v1::AlarmRaised& alarm) const;
 
   // Unfinished steps become incomplete, the session lost.
   absl::Status Lose();

@@ -203,6 +203,12 @@ void IngestStream::OnDumpRoom(const v1::DumpRoom& room) {
   Say(std::move(message));
 }
 
+void IngestStream::OnAlarm(const v1::AlarmRaised& alarm) {
+  v1::ServerMessage message;
+  *message.mutable_alarm() = alarm;
+  Say(std::move(message));
+}
+
 void IngestStream::OnReplaced(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
   EndAtOnce(status);

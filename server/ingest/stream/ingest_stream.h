@@ -62,6 +62,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnStepExported(const v1::StepExported& exported) override;
   void OnControl(const v1::ControlCommand& command) override;
   void OnDumpRoom(const v1::DumpRoom& room) override;
+  void OnAlarm(const v1::AlarmRaised& alarm) override;
   void OnReplaced(const absl::Status& status) override;
 
  private:

@@ -83,6 +83,8 @@ class Connection {
   // The server of the last stream, and why the last attempt failed (empty: it did not).
   const std::string& target() const { return connector_.target(); }
   const std::string& trouble() const { return connector_.trouble(); }
+  // As Connector has it.
+  std::string client_option() const { return connector_.client_option(); }
 
  private:
   // One stream, and what was said on it.

@@ -64,6 +64,10 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
   return IngestStream::Start(target_, {grpc::InsecureChannelCredentials(), {}}, bell_);
 }
 
+std::string Connector::client_option() const {
+  return route_.embedded.has_value() ? Cat("--data_dir ", route_.embedded->data_directory()) : Cat("--server ", target_);
+}
+
 void Connector::StartServer(Clock::time_point now) {
   if (now < next_server_start_) return;
   next_server_start_ = now + server_start_pause_;

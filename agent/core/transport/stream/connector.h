@@ -48,6 +48,9 @@ class Connector {
   // The address of the last stream.
   const std::string& target() const { return target_; }
 
+  // What msprobe-client is given to reach this server: "--server HOST:PORT", or "--data_dir DIRECTORY".
+  std::string client_option() const;
+
   // The server has welcomed the session.
   void Succeeded(const std::string& server_version);
   // The stream has ended, or could not be started.

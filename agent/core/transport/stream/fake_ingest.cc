@@ -121,6 +121,14 @@ grpc::Status FakeIngest::TakeBatch(const v1::Batch& batch, Replies* replies) {
   }
   durable_ = batch.batch_sequence() + std::exchange(behavior_.overtaken, 0);
   batches_.push_back(batch);
+  if (!behavior_.alarm_over.empty()) {
+    v1::AlarmRaised* const alarm = replies->emplace_back().mutable_alarm();
+    alarm->set_number(3);
+    alarm->set_rule("not-finite");
+    alarm->set_step(7);
+    alarm->set_series(behavior_.alarm_over);
+    alarm->set_why("it is nan");
+  }
   v1::ServerMessage ack;
   ack.mutable_ack()->set_received_through(durable_);
   ack.mutable_ack()->set_durable_through(durable_);

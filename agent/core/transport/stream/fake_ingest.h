@@ -33,6 +33,7 @@ class FakeIngest final : public v1::Ingest::Service {
     bool knows_edges = false;      // capability "edges"
     bool knows_scalars = false;    // capability "scalars"
     bool knows_responses = false;  // capability "responses"
+    std::string alarm_over = {};   // series of an alarm that is told before each batch is acknowledged; empty: none is
     uint64_t overtaken = 0;        // batches of a former stream that come behind the first one of this stream
   };
 
