@@ -382,9 +382,10 @@ TEST_F(SessionTest, AnAlarmIsALineOfTheLogThatSaysWhereMoreIs) {
   Open();
   Emit(0, 0);
   EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr(Cat("alarm 3 (not-finite): step 7, loss: it is nan. More of it: msprobe-client alarms run --server ",
-                            fake_.address(), "\n")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStdout(),
+      HasSubstr(Cat("alarm 3 (not-finite): step 7, loss: it is nan. More of it: msprobe-client alarms run --server ",
+                    fake_.address(), "\n")));
 }
 
 TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {

@@ -145,6 +145,11 @@ absl::StatusOr<bool> DirectorySink::Repeat(std::string_view path, std::string_vi
   return false;
 }
 
+void DirectorySink::NeverRepeat(std::string_view path) {
+  repeatable_.clear();
+  if (const auto known = written_.files_.find(path); known != written_.files_.end()) written_.files_.erase(known);
+}
+
 absl::Status DirectorySink::Begin(std::string_view path) {
   if (absl::Status status = CheckRelative(path); !status.ok()) return status;
   buffer_.clear();

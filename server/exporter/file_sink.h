@@ -30,6 +30,8 @@ class FileSink {
   // True: the sink has this file already, and it is neither begun nor written. False: it must be. `content` says what
   // the file will hold: with one path and one content, it has the same bytes each time.
   virtual absl::StatusOr<bool> Repeat(std::string_view path, std::string_view content);
+  // The file that is written at `path` holds less than Repeat was told.
+  virtual void NeverRepeat(std::string_view /*path*/) {}
 
   virtual absl::Status Begin(std::string_view path) = 0;
   virtual absl::Status Write(std::string_view content) = 0;
@@ -37,7 +39,8 @@ class FileSink {
 };
 
 // The files that a directory was written with, for the next directory of its kind: of a model that only infers, most
-// tensors of a step are weights, which the step before has in files of the same name.
+// tensors of a step are weights, which the step before has in files of the same name, and most steps make the same
+// calls.
 class FormerFiles {
   friend class DirectorySink;
 
@@ -73,6 +76,7 @@ class DirectorySink : public FileSink {
   ~DirectorySink() override;
 
   absl::StatusOr<bool> Repeat(std::string_view path, std::string_view content) override;
+  void NeverRepeat(std::string_view path) override;
   absl::Status Begin(std::string_view path) override;
   absl::Status Write(std::string_view content) override;
   absl::Status End() override;

@@ -72,8 +72,9 @@ class Export {
     }
     if (absl::Status status = WriteDump(); !status.ok()) return status;
     if (HasCalls()) {
-      if (absl::Status status = WriteStack(); !status.ok()) return status;
-      if (absl::Status status = WriteConstruct(); !status.ok()) return status;
+      const std::string calls = calls_.Digest();
+      if (absl::Status status = WriteStack(calls); !status.ok()) return status;
+      if (absl::Status status = WriteConstruct(calls); !status.ok()) return status;
     }
     if (absl::Status status = WriteErrors(); !status.ok()) return status;
     if (absl::Status status = WriteIncomplete(); !status.ok()) return status;
@@ -196,13 +197,16 @@ class Export {
     return sink_.End();
   }
 
-  absl::Status WriteStack() {
+  absl::Status WriteStack(const std::string& calls) {
+    const absl::StatusOr<bool> repeated = sink_.Repeat("stack.json", calls);
+    if (!repeated.ok() || *repeated) return repeated.status();
     if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
     uint64_t number = 0;
     for (const CallOrder::StackGroup& group : calls_.StackGroups()) {
       absl::StatusOr<std::string_view> frames = Frames(group.stack_id);
       if (!frames.ok()) {
         Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
+        sink_.NeverRepeat("stack.json");
         continue;
       }
       const std::string line =
@@ -224,7 +228,9 @@ class Export {
     return stacks_.Keep(stack_id, ListText(lines));
   }
 
-  absl::Status WriteConstruct() {
+  absl::Status WriteConstruct(const std::string& calls) {
+    const absl::StatusOr<bool> repeated = sink_.Repeat("construct.json", calls);
+    if (!repeated.ok() || *repeated) return repeated.status();
     if (absl::Status status = sink_.Begin("construct.json"); !status.ok()) return status;
     bool first = true;
     absl::Status status = calls_.ForEachConstructed([&](const CallOrder::Call& call) {

@@ -631,6 +631,57 @@ TEST_F(DirectorySinkTest, FilesThatStayAsTheyWereAreLinkedToThoseOfTheDirectoryB
   EXPECT_THAT(write("step5", {{"weight", "w"}}), ElementsAre("weight"));
 }
 
+TEST_F(DirectorySinkTest, CallsAndStacksThatStayAsTheyWereAreLinkedToo) {
+  FormerFiles former;
+  FakeStep step;
+  step.step_settings.set_stack_and_construct(true);
+  v1::Frame frame;
+  frame.set_path("train.py");
+  step.stacks[7] = step.stacks[8] = {frame};
+  step.Add("Torch.add.0.forward", v1::RECORD_API, "Module.m.M.forward.0", 7);
+  step.Add("Module.m.M.forward.0", v1::RECORD_MODULE, "", 7);
+  // Exports the step as it is now. Gives its warnings.
+  const auto write = [&](const std::string& directory) {
+    absl::StatusOr<DirectorySink> sink = DirectorySink::Open((root_ / directory).string(), std::nullopt, &former);
+    EXPECT_TRUE(sink.ok()) << sink.status();
+    absl::StatusOr<StepExportSummary> summary = ExportStep(step, {}, *sink);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    EXPECT_TRUE(sink->Commit().ok());
+    return summary->warnings;
+  };
+  // Which files of the two directories are one.
+  const auto shared = [&](const std::string& one, const std::string& other) {
+    std::vector<std::string> names;
+    for (const char* name : {"construct.json", "dump.json", "stack.json"}) {
+      if (fs::equivalent(root_ / one / name, root_ / other / name)) names.push_back(name);
+    }
+    return names;
+  };
+  write("step0");
+  write("step1");
+  EXPECT_THAT(shared("step0", "step1"), ElementsAre("construct.json", "stack.json"));
+
+  step.records[0].second = 8;
+  write("another stack");
+  EXPECT_THAT(shared("step1", "another stack"), IsEmpty());
+  step.records[0].first.clear_parent();
+  write("another parent");
+  EXPECT_THAT(shared("another stack", "another parent"), IsEmpty());
+  step.records[0].first.set_full_name("Torch.mul.0.forward");
+  write("another call");
+  EXPECT_THAT(shared("another parent", "another call"), IsEmpty());
+
+  // A file that lacks a stack is not passed on: the next step says so, too, or has it.
+  step.stacks.erase(8);
+  EXPECT_THAT(write("the same"), IsEmpty());
+  step.Add("Torch.add.1.forward", v1::RECORD_API, "", 9);
+  EXPECT_EQ(write("lacking 0").size(), 2u);
+  EXPECT_EQ(write("lacking 1").size(), 2u);
+  step.stacks[8] = step.stacks[9] = {frame};
+  EXPECT_THAT(write("whole"), IsEmpty());
+  EXPECT_THAT(shared("lacking 1", "whole"), ElementsAre("construct.json"));
+}
+
 TEST_F(DirectorySinkTest, NothingIsLinkedOnTmpfsWhichDoesNotNoteEveryWrite) {
   const fs::path shared = Cat("/dev/shm/msprobe_sink_test.", getpid());
   FormerFiles former;

@@ -87,7 +87,7 @@ class RuleWatch : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   const v1::RuleSet rules_;
-  const Sessions* sessions_ = nullptr;  // null before Begin
+  const Sessions* sessions_ = nullptr;      // null before Begin
   const std::unique_ptr<Notices> notices_;  // null: nobody outside the server hears of alarms
   std::atomic<int64_t> waiting_bytes_ = 0;
   std::atomic<int> waiting_steps_ = 0;

@@ -115,7 +115,8 @@ class Listener final : public SessionListener {
   void OnReplaced(const absl::Status&) override {}
   void OnAlarm(const v1::AlarmRaised& alarm) override {
     absl::MutexLock lock(&mu_);
-    told_.push_back(Cat(alarm.number(), " ", alarm.rule(), " step ", alarm.step(), " ", alarm.series(), ": ", alarm.why()));
+    told_.push_back(
+        Cat(alarm.number(), " ", alarm.rule(), " step ", alarm.step(), " ", alarm.series(), ": ", alarm.why()));
   }
   std::vector<std::string> told() const {
     absl::MutexLock lock(&mu_);

@@ -27,7 +27,7 @@ namespace msprobe::server {
 // 1. Exports of one session happen in order. A directory appears whole.
 // 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
 // 3. Imported sessions are not exported.
-// 4. A tensor's file that is as in the session's step before is a hard link to it.
+// 4. A tensor's file, a stack.json or a construct.json that is as in the session's step before is a hard link to it.
 // Threads: any.
 class StepExports : public StepMonitor {
  public:

@@ -55,8 +55,9 @@ std::vector<std::string> NotesOfMissingRecords(const OpenedSource& target, const
 
 std::string NoteOfLevels(const StepTable& target, const StepTable& golden) {
   if (target.level == golden.level || target.level.empty() || golden.level.empty()) return "";
-  return Cat("the target was captured at level ", target.level, ", the golden side at ", golden.level,
-             ": what only one of these levels records has no partner, and the calls of a name may be numbered differently");
+  return Cat(
+      "the target was captured at level ", target.level, ", the golden side at ", golden.level,
+      ": what only one of these levels records has no partner, and the calls of a name may be numbered differently");
 }
 
 }  // namespace msprobe::server

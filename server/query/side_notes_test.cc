@@ -57,10 +57,11 @@ TEST_F(SideNotesTest, StepsThatNeverEndedAndRecordsLeftOutAreTold) {
     if (rank < 2) agent.End(/*clean=*/false);
     Stream(agent);
   }
-  EXPECT_THAT(NotesOf(Run("job")),
-              ElementsAre("step 1 of job, rank 1: incomplete, records of it were left out",
-                          "step 2 of job, rank 2: more of it may come, it has not ended",
-                          "step 2 of job, rank 0 and 1 other rank: incomplete, its program was gone before the step's end"));
+  EXPECT_THAT(
+      NotesOf(Run("job")),
+      ElementsAre("step 1 of job, rank 1: incomplete, records of it were left out",
+                  "step 2 of job, rank 2: more of it may come, it has not ended",
+                  "step 2 of job, rank 0 and 1 other rank: incomplete, its program was gone before the step's end"));
 }
 
 TEST_F(SideNotesTest, OfStepsThatEndedNothingIsTold) {
@@ -72,7 +73,7 @@ TEST_F(SideNotesTest, OfStepsThatEndedNothingIsTold) {
 
 TEST_F(SideNotesTest, AnExportSaysItByItsFile) {
   for (const char* rank : {"rank0", "rank1"}) {
-    const std::filesystem::path files = directory_ / "dump/step4" / rank;
+    const std::filesystem::path files = std::filesystem::path(directory_ / "dump/step4") / rank;
     std::filesystem::create_directories(files);
     std::ofstream(files / "dump.json") << R"({"task":"statistics","level":"L1","data":{}})";
   }

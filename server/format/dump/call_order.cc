@@ -1,5 +1,7 @@
 #include "server/format/dump/call_order.h"
 
+#include <xxhash.h>
+
 #include "absl/container/flat_hash_set.h"
 
 namespace msprobe::server {
@@ -14,6 +16,22 @@ void CallOrder::Add(const v1::Record& record, uint64_t stack_id) {
                   (record.kind() == v1::RECORD_API || record.kind() == v1::RECORD_MODULE);
   index_.emplace(record.full_name(), entries_.size());
   entries_.push_back(std::move(entry));
+}
+
+std::string CallOrder::Digest() const {
+  std::string all;
+  const auto add = [&all](const auto& number) { all.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  for (const Entry& entry : entries_) {
+    for (const std::string* text : {&entry.call.full_name, &entry.call.parent}) {
+      add(text->size());
+      all += *text;
+    }
+    add(entry.stack_id);
+    all.append({static_cast<char>(entry.api), static_cast<char>(entry.constructed), static_cast<char>(entry.stacked)});
+  }
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(all.data(), all.size()));
+  return {reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)};
 }
 
 void CallOrder::InOrderOfEntry(bool api_first, absl::FunctionRef<void(const Entry& entry)> visit,

@@ -35,6 +35,9 @@ class CallOrder {
   // Forward entries of dump.json that have a stack, by stack, in the order in which calls began.
   std::vector<StackGroup> StackGroups() const;
 
+  // Steps of one run with the same digest (XXH3-128) have the same calls, parents and stacks.
+  std::string Digest() const;
+
  private:
   struct Entry {
     Call call;

@@ -3,18 +3,18 @@
 ill.py DUMP_PATH FILE
 """
 
+import json
 import sys
 import time
 from pathlib import Path
 
-import torch
-
 import msprobe
+import torch
 
 
 def main():
     config = Path(sys.argv[2]).with_suffix(".json")
-    config.write_text('{"task": "monitor", "dump_path": "%s", "monitor": {}}' % sys.argv[1])
+    config.write_text(json.dumps({"task": "monitor", "dump_path": sys.argv[1], "monitor": {}}))
     end = Path(sys.argv[2])
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -22,7 +22,7 @@ def main():
     step = 0
     while not end.exists():
         optimizer.zero_grad()
-        loss = model(torch.ones(8, 4)).square().mean()
+        loss = (model(torch.randn(8, 4)) - 1).square().mean()
         loss.backward()
         msprobe.log({"loss": float("nan") if step > 3 else loss})
         optimizer.step()

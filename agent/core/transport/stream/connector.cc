@@ -50,7 +50,7 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
   if (!route_.embedded.has_value()) {
     target_ = !settled_.empty() ? settled_ : !told_.empty() ? told_ : route_.targets[next_target_];
     const absl::StatusOr<ServerAccess::Opened> access = route_.access.Open(target_);
-    if (access.ok()) return IngestStream::Start(target_, *access, bell_);
+    if (access.ok()) return StartStream(now, *access);
     Failed(now, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(access.status().message())));
     return nullptr;
   }
@@ -61,11 +61,19 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
     return nullptr;
   }
   target_ = *advertised;
-  return IngestStream::Start(target_, {grpc::InsecureChannelCredentials(), {}}, bell_);
+  return StartStream(now, {grpc::InsecureChannelCredentials(), {}});
+}
+
+std::unique_ptr<IngestStream> Connector::StartStream(Clock::time_point now, const ServerAccess::Opened& access) {
+  std::unique_ptr<IngestStream> stream = IngestStream::Start(target_, access, bell_);
+  if (stream == nullptr)
+    Failed(now, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no further thread can be started"));
+  return stream;
 }
 
 std::string Connector::client_option() const {
-  return route_.embedded.has_value() ? Cat("--data_dir ", route_.embedded->data_directory()) : Cat("--server ", target_);
+  return route_.embedded.has_value() ? Cat("--data_dir ", route_.embedded->data_directory())
+                                     : Cat("--server ", target_);
 }
 
 void Connector::StartServer(Clock::time_point now) {

@@ -60,6 +60,7 @@ class Connector {
 
  private:
   void StartServer(Clock::time_point now);
+  std::unique_ptr<IngestStream> StartStream(Clock::time_point now, const ServerAccess::Opened& access);
   void BackOff(Clock::time_point now);
   void Warn(const std::string& why);
 

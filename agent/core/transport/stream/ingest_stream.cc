@@ -1,9 +1,11 @@
 #include "agent/core/transport/stream/ingest_stream.h"
 
 #include <grpc/grpc.h>
+#include <pthread.h>
 
 #include <mutex>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "agent/core/background_thread.h"
@@ -48,10 +50,14 @@ grpc::Slice BorrowedSlice(std::string_view bytes, Owner owner) {
 std::unique_ptr<IngestStream> IngestStream::Start(const std::string& target, const ServerAccess::Opened& access,
                                                   std::shared_ptr<Doorbell> bell) {
   std::unique_ptr<IngestStream> stream(new IngestStream(target, access, std::move(bell)));
-  stream->stub_.PrepareBidiStreamingCall(&stream->context_, kMethod, grpc::StubOptions(), stream.get());
-  stream->AddHold();  // for writes, which start outside the reactor's callbacks
-  stream->StartRead(&stream->incoming_);
-  stream->StartCall();
+  IngestStream* const self = stream.get();
+  try {
+    self->thread_ = std::thread([self] { self->Serve(); });
+  } catch (const std::system_error&) {
+    self->queue_.Shutdown();
+    return nullptr;
+  }
+  pthread_setname_np(self->thread_.native_handle(), "msprobe-stream");
   return stream;
 }
 
@@ -59,6 +65,13 @@ IngestStream::IngestStream(const std::string& target, const ServerAccess::Opened
                            std::shared_ptr<Doorbell> bell)
     : bell_(std::move(bell)), stub_(MakeChannel(target, access.credentials)) {
   if (!access.token.empty()) context_.AddMetadata("authorization", "Bearer " + access.token);
+  call_ = stub_.PrepareCall(&context_, kMethod, &queue_);
+}
+
+IngestStream::~IngestStream() {
+  if (!thread_.joinable()) return;
+  Cancel();
+  thread_.join();
 }
 
 bool IngestStream::Write(const grpc::ByteBuffer& message) {
@@ -66,7 +79,7 @@ bool IngestStream::Write(const grpc::ByteBuffer& message) {
   if (state_ != State::kOpen || writing_) return false;
   writing_ = true;
   outgoing_ = message;
-  StartWrite(&outgoing_);
+  GoOnWriting();
   return true;
 }
 
@@ -89,47 +102,77 @@ void IngestStream::FinishWriting() {
   MutexLock lock(&mu_);
   if (state_ != State::kOpen) return;
   state_ = State::kFinishing;
-  StartWritesDone();
+  GoOnWriting();
 }
 
-void IngestStream::OnReadDone(bool ok) {
-  NoteBackgroundTime();
+void IngestStream::Serve() {
   {
     MutexLock lock(&mu_);
-    if (ok) {
-      messages_.push_back(std::move(incoming_));
-    } else {
-      state_ = State::kOver;
+    ++under_way_;
+    call_->StartCall(TagOf(kStart));
+  }
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_.Next(&tag, &ok)) {
+    NoteBackgroundTime();
+    {
+      MutexLock lock(&mu_);
+      --under_way_;
+      Done(static_cast<Operation>(reinterpret_cast<uintptr_t>(tag)), ok);
+      if (finish_begun_ && under_way_ == 0) {
+        ended_ = status_;
+        queue_.Shutdown();
+      }
     }
+    bell_->Ring();
   }
-  if (ok) {
-    incoming_.Clear();
-    StartRead(&incoming_);
-  } else {
-    RemoveHold();
-  }
-  bell_->Ring();
 }
 
-void IngestStream::OnWriteDone(bool) {
-  NoteBackgroundTime();
-  {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    outgoing_.Clear();
+void IngestStream::Done(Operation operation, bool ok) {
+  switch (operation) {
+    case kStart:
+      return ok ? Begin() : Finish();
+    case kRead:
+      if (!ok) return Finish();
+      messages_.push_back(std::move(incoming_));
+      incoming_.Clear();
+      ++under_way_;
+      return call_->Read(&incoming_, TagOf(kRead));
+    case kWrite:
+      writing_ = write_begun_ = false;
+      outgoing_.Clear();
+      return GoOnWriting();
+    case kWritesDone:
+    case kFinish:
+      return;
   }
-  bell_->Ring();
 }
 
-void IngestStream::OnDone(const grpc::Status& status) {
-  // Once it has ended the sender may delete this.
-  const std::shared_ptr<Doorbell> bell = bell_;
-  {
-    MutexLock lock(&mu_);
-    state_ = State::kOver;
-    ended_ = status;
+void IngestStream::Begin() {
+  began_ = true;
+  ++under_way_;
+  call_->Read(&incoming_, TagOf(kRead));
+  GoOnWriting();
+}
+
+void IngestStream::GoOnWriting() {
+  if (!began_ || state_ == State::kOver || write_begun_) return;
+  if (writing_) {
+    write_begun_ = true;
+    ++under_way_;
+    call_->Write(outgoing_, TagOf(kWrite));
+  } else if (state_ == State::kFinishing && !std::exchange(writes_done_begun_, true)) {
+    ++under_way_;
+    call_->WritesDone(TagOf(kWritesDone));
   }
-  bell->Ring();
+}
+
+void IngestStream::Finish() {
+  state_ = State::kOver;
+  if (!write_begun_) writing_ = false;
+  if (std::exchange(finish_begun_, true)) return;
+  ++under_way_;
+  call_->Finish(&status_, TagOf(kFinish));
 }
 
 grpc::ByteBuffer OwnedMessage(std::string bytes) {
