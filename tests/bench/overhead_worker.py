@@ -92,6 +92,18 @@ def server_cpu(marks: list[str]) -> float:
     return total
 
 
+def reading_cpu() -> float:
+    """CPU seconds of the threads that read tensors for the caller (agent/capture/reading/reading_threads.h)."""
+    total = 0
+    for thread in pathlib.Path("/proc/self/task").iterdir():
+        try:
+            if (thread / "comm").read_text().startswith("msprobe-read"):
+                total += int((thread / "schedstat").read_text().split()[0])
+        except OSError:
+            continue
+    return total / 1e9
+
+
 def interrupts() -> dict[int, int]:
     """How many interrupts of devices each core has taken."""
     lines = pathlib.Path("/proc/interrupts").read_text().splitlines()
@@ -181,7 +193,7 @@ class Clocks:
     def __init__(self, marks: list[str]) -> None:
         self._marks = marks
         self.wall, self.thread, self.process = time.perf_counter(), time.thread_time(), time.process_time()
-        self.server = server_cpu(marks)
+        self.server, self.reading = server_cpu(marks), reading_cpu()
 
     def since(self) -> dict[str, float]:
         now_wall = time.perf_counter()
@@ -190,6 +202,7 @@ class Clocks:
             "thread": time.thread_time() - self.thread,
             "process": time.process_time() - self.process,
             "server": server_cpu(self._marks) - self.server,
+            "reading": reading_cpu() - self.reading,
         }
 
 
