@@ -40,7 +40,7 @@ class Connector {
 
   Connector(Route route, std::shared_ptr<Doorbell> bell, const Log* log);
 
-  // Starts a stream. Null: it is not yet next_attempt(), or there is no address yet.
+  // Starts a stream. Null: it is not yet next_attempt(), or there is no address or no thread yet.
   std::unique_ptr<IngestStream> TryStart(Clock::time_point now);
   Clock::time_point next_attempt() const { return next_attempt_; }
   // Why the last attempt failed; empty: it did not, or there was none.

@@ -25,8 +25,8 @@
 namespace msprobe::core {
 
 // One call of Ingest.Stream, over a channel and with a thread of its own. The thread puts messages into it and rings
-// the bell; the sender takes them out. (gRPC's callbacks have two threads at least, which wake each other: they took
-// twice the processor time.)
+// the bell; the sender takes them out. (gRPC's threads for callbacks belong to the process, which has two of them at
+// least, and are joined by whoever destroys its last channel.)
 //
 //   kOpen -> kFinishing      FinishWriting: messages still come, but none goes out
 //   either -> kOver          a read failed, or the call could not begin: ended() follows, or is there
