@@ -76,7 +76,7 @@ TSAN_SHORT = (
 )
 # What handles raw memory in the training process, or reads bytes from outside. `make nightly` sanitizes all tests.
 SANITIZE_SHORT = (
-    *("core_weight_digest_test", "core_utf8_test", "core_config_test", "core_mapped_memory_test"),
+    *("core_weight_digest_test", "core_text_test", "core_config_test", "core_mapped_memory_test"),
     *("core_payload_pool_test", "core_session_memory_test", "core_shared_file_test", "core_dictionary_test"),
     *("core_fragment_queue_test", "core_held_payloads_test", "core_outbox_test", "core_spool_test"),
     *("core_block_writer_test", "core_definitions_test", "core_packer_test", "core_queue_drain_test"),

@@ -264,6 +264,10 @@ class StreamingSession : public Session, public Controlled {
         fragment.leaves.begin(), fragment.leaves.end(), [](const Leaf& leaf) { return leaf.payload != nullptr; }));
     ++parts_->counters.fragments_dropped;
     parts_->counters.payloads_dropped += payloads;
+    if (!lacks_records_.exchange(true)) {
+      parts_->log.Warning(Cat("msprobe: records are left out, from step ", fragment.step, " on: those that are not at ",
+                              "the server yet fill memory_ceiling_mb. What lacks records says so."));
+    }
     parts_->queue.AddLoss({.step = fragment.step, .fragments = 1, .payloads = payloads, .reason = Reason(outcome)});
   }
 
@@ -438,6 +442,7 @@ class StreamingSession : public Session, public Controlled {
   std::atomic<bool> closed_{false};
   std::atomic<bool> announced_{false};
   std::atomic<bool> lacks_stacks_{false};
+  std::atomic<bool> lacks_records_{false};
   std::unique_ptr<Parts> parts_;
   // A child may begin while another thread holds a lock in here, which nobody would give up there.
   const AtFork at_fork_{[this] { abandoned_ = true; }};

@@ -378,14 +378,15 @@ TEST_F(SessionTest, ABatchThatTheServerRefusesIsReplacedByAGap) {
 TEST_F(SessionTest, AnAlarmIsALineOfTheLogThatSaysWhereMoreIs) {
   fake_.Start();
   fake_.Set({.alarm_over = "loss"});
+  options_.run = "my run";
   ::testing::internal::CaptureStdout();
   Open();
   Emit(0, 0);
   EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
-  EXPECT_THAT(
-      ::testing::internal::GetCapturedStdout(),
-      HasSubstr(Cat("alarm 3 (not-finite): step 7, loss: it is nan. More of it: msprobe-client alarms run --server ",
-                    fake_.address(), "\n")));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr(Cat(
+                  "alarm 3 (not-finite): step 7, loss: it is nan. More of it: msprobe-client alarms 'my run' --server ",
+                  fake_.address(), "\n")));
 }
 
 TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {

@@ -25,14 +25,5 @@ TEST(Utf8Test, ReplacesEveryByteThatIsMalformed) {
   EXPECT_EQ(ToUtf8("\xC3\xA9\xE4\xB8"), "\xC3\xA9" + r + r);
 }
 
-TEST(VisibleTest, ALineStaysALine) {
-  EXPECT_EQ(Visible("läuft \xe6\xa8\xa1 \xf0\x9f\x98\x80"), "läuft \xe6\xa8\xa1 \xf0\x9f\x98\x80");
-  EXPECT_EQ(Visible("a\nb\tc\x1b[2J\x7f"), "a\\nb\\tc\\x1b[2J\\x7f");
-  EXPECT_EQ(Visible("\xc2\x9b"
-                    "31m\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6"),
-            "\\x9b31m\\u2028\\u202e\\u2066");
-  EXPECT_EQ(Visible("\x9b\xc3"), "\\x9b\\xc3");
-}
-
 }  // namespace
 }  // namespace msprobe::core

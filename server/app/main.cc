@@ -26,6 +26,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/core/utf8.h"
 #include "server/adoption/recover.h"
 #include "server/app/cluster_options.h"
 #include "server/app/health.h"
@@ -35,7 +36,6 @@
 #include "server/format/cat.h"
 #include "server/maintenance/store_check.h"
 #include "server/metrics/log.h"
-#include "server/metrics/visible.h"
 #include "server/monitor/notices/webhook.h"
 #include "server/store/log/log_check.h"
 #ifdef MSPROBE_CRASH_DISK
@@ -369,7 +369,7 @@ int Check(const ServerOptions& server) {
   // Check the logs first: opening a store replays its log up to the damage, and removes it.
   const absl::StatusOr<std::vector<std::string>> logs = CheckLogs(server.data_dir);
   if (logs.ok() && !logs->empty()) {
-    for (const std::string& line : *logs) std::printf("%s\n", Visible(line).c_str());
+    for (const std::string& line : *logs) std::printf("%s\n", core::Visible(line).c_str());
     std::printf("%s\n",
                 Cat("nothing was changed and nothing else was looked at; agents that still hold what is missing "
                     "send it again; copy ",
@@ -386,7 +386,7 @@ int Check(const ServerOptions& server) {
     return 1;
   }
   for (const Damage& damage : report->damages) {
-    std::printf("%s: %s\n", Visible(damage.where).c_str(), Visible(damage.what).c_str());
+    std::printf("%s: %s\n", core::Visible(damage.where).c_str(), core::Visible(damage.what).c_str());
   }
   std::printf("%s\n", Cat(report->runs, " runs, ", report->steps, " steps, ", report->records, " records, ",
                           report->payloads, " payloads; damaged: ", report->damages.size())

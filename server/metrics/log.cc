@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/metrics/visible.h"
+#include "agent/core/utf8.h"
 
 namespace msprobe::server {
 namespace {
@@ -30,7 +30,7 @@ class Severity : public spdlog::custom_flag_formatter {
 class Text : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-    const std::string text = Visible(std::string_view(message.payload.data(), message.payload.size()));
+    const std::string text = core::Visible(std::string_view(message.payload.data(), message.payload.size()));
     out.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Text>(); }

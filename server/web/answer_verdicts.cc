@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/shell_word.h"
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/jobs/job_queue.h"
-#include "server/web/shell_word.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -83,9 +83,10 @@ void WriteWithoutRows(JsonWriter& json, const v1::ItemResult& result, const Call
   if (forward.ends_with(kBackward)) forward.replace(forward.size() - kBackward.size(), kBackward.size(), ".forward");
   std::string repeat;
   if (!place.step.empty()) {
-    repeat = Cat("msprobe-client check ", ShellWord(option("shown").empty() ? job.run() : option("shown")), " --step ",
-                 ShellWord(place.step), " --rank ", ShellWord(place.rank), " --name ", ShellWord(forward));
-    if (!option("device").empty()) repeat += Cat(" --device ", ShellWord(option("device")));
+    repeat =
+        Cat("msprobe-client check ", core::ShellWord(option("shown").empty() ? job.run() : option("shown")), " --step ",
+            core::ShellWord(place.step), " --rank ", core::ShellWord(place.rank), " --name ", core::ShellWord(forward));
+    if (!option("device").empty()) repeat += Cat(" --device ", core::ShellWord(option("device")));
   }
   json.StartObject();
   WriteTexts(json, {{"item", result.name()},

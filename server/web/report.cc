@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "agent/core/shell_word.h"
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
@@ -17,7 +18,6 @@
 #include "server/web/model_graphs.h"
 #include "server/web/recorded_answers.h"
 #include "server/web/script_bundle.h"
-#include "server/web/shell_word.h"
 
 namespace msprobe::server {
 namespace {
@@ -336,7 +336,7 @@ class Report {
   void Lack(std::string_view what, const std::vector<std::string>& words) {
     std::string command = "msprobe-client";
     for (const std::string& word : words) {
-      if (!word.empty()) command += Cat(" ", ShellWord(word));
+      if (!word.empty()) command += Cat(" ", core::ShellWord(word));
     }
     answers_.Lack(what, command);
   }

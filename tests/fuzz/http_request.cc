@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "agent/core/utf8.h"
 #include "server/access/listen_address.h"
-#include "server/metrics/visible.h"
 #include "server/web/http_target.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -25,8 +25,8 @@ void CheckText(std::string_view text) {
     if (!again.has_value() || !IsLoopback(*again)) std::abort();
   }
   (void)msprobe::server::ParseTarget(text);
-  const std::string visible = msprobe::server::Visible(text);
-  if (msprobe::server::Visible(visible) != visible) std::abort();
+  const std::string visible = msprobe::core::Visible(text);
+  if (msprobe::core::Visible(visible) != visible) std::abort();
   if (visible.find_first_of(std::string_view("\n\r\x1b\0", 4)) != std::string::npos) std::abort();
 }
 

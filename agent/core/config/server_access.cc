@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/core/config/server_address.h"
+#include "agent/core/kept_grpc.h"
 #include "agent/core/str_cat.h"
 #include "grpcpp/security/credentials.h"
 
@@ -44,6 +45,7 @@ absl::Status ServerAccess::CheckTarget(std::string_view target) const {
 
 absl::StatusOr<ServerAccess::Opened> ServerAccess::Open(std::string_view target) const {
   if (absl::Status status = CheckTarget(target); !status.ok()) return status;
+  KeepGrpc();
   Opened opened;
   if (ca.empty()) {
     opened.credentials = grpc::InsecureChannelCredentials();

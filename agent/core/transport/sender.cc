@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "agent/core/background_thread.h"
+#include "agent/core/shell_word.h"
 #include "agent/core/str_cat.h"
 #include "agent/core/utf8.h"
 
@@ -290,8 +291,8 @@ void Sender::HandleDumpRoom(const v1::DumpRoom& room) {
 
 void Sender::HandleAlarm(const v1::AlarmRaised& alarm) {
   parts_.log->Warning(Cat("msprobe: alarm ", alarm.number(), " (", alarm.rule(), "): step ", alarm.step(), ", ",
-                          alarm.series(), ": ", alarm.why(), ". More of it: msprobe-client alarms ", hello_.run(), " ",
-                          connection_.client_option()));
+                          alarm.series(), ": ", alarm.why(), ". More of it: msprobe-client alarms ",
+                          ShellWord(hello_.run()), " ", connection_.client_option()));
 }
 
 void Sender::ReportServerLoss() {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "agent/core/utf8.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/metrics/log.h"
-#include "server/metrics/visible.h"
 #include "server/monitor/notices/alertmanager.h"
 #include "server/monitor/notices/webhook.h"
 
@@ -246,7 +246,8 @@ absl::Status Notices::Send(Line& line, const Notice& notice, bool& unreachable) 
   unreachable = answer->status >= 500 || answer->status == 408 || answer->status == 429;
   const bool redirects = answer->status >= 300 && answer->status < 400;
   return absl::UnavailableError(Cat("it answered ", answer->status, redirects ? ", and redirects are not followed" : "",
-                                    answer->body.empty() ? "" : ": ", Visible(answer->body.substr(0, kShownAnswer))));
+                                    answer->body.empty() ? "" : ": ",
+                                    core::Visible(answer->body.substr(0, kShownAnswer))));
 }
 
 }  // namespace msprobe::server

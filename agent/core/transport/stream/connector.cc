@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/core/config/server_address.h"
+#include "agent/core/shell_word.h"
 #include "agent/core/str_cat.h"
 #include "grpcpp/security/credentials.h"
 
@@ -72,8 +73,8 @@ std::unique_ptr<IngestStream> Connector::StartStream(Clock::time_point now, cons
 }
 
 std::string Connector::client_option() const {
-  return route_.embedded.has_value() ? Cat("--data_dir ", route_.embedded->data_directory())
-                                     : Cat("--server ", target_);
+  return route_.embedded.has_value() ? Cat("--data_dir ", ShellWord(route_.embedded->data_directory()))
+                                     : Cat("--server ", ShellWord(target_));
 }
 
 void Connector::StartServer(Clock::time_point now) {

@@ -48,7 +48,7 @@ class Connector {
   // The address of the last stream.
   const std::string& target() const { return target_; }
 
-  // What msprobe-client is given to reach this server: "--server HOST:PORT", or "--data_dir DIRECTORY".
+  // What msprobe-client is given in a shell to reach this server: "--server HOST:PORT", or "--data_dir DIRECTORY".
   std::string client_option() const;
 
   // The server has welcomed the session.

@@ -1,14 +1,13 @@
 #include "agent/core/transport/stream/ingest_stream.h"
 
-#include <grpc/grpc.h>
 #include <pthread.h>
 
-#include <mutex>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "agent/core/background_thread.h"
+#include "agent/core/kept_grpc.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -22,9 +21,7 @@ constexpr char kMethod[] = "/msprobe.v1.Ingest/Stream";
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
-  static std::once_flag held;
-  std::call_once(held, grpc_init);
+  KeepGrpc();
   grpc::ChannelArguments arguments;
   // A channel is one attempt: the sender has its own backoff, which a shared connection's would sit on top of.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -1,6 +1,6 @@
-#include "server/web/shell_word.h"
+#include "agent/core/shell_word.h"
 
-namespace msprobe::server {
+namespace msprobe::core {
 
 std::string ShellWord(std::string_view word) {
   constexpr std::string_view kSafe = "@%+=:,./-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -10,4 +10,4 @@ std::string ShellWord(std::string_view word) {
   return quoted + "'";
 }
 
-}  // namespace msprobe::server
+}  // namespace msprobe::core

@@ -1,8 +1,8 @@
-#include "server/metrics/visible.h"
+#include "agent/core/utf8.h"
 
 #include <gtest/gtest.h>
 
-namespace msprobe::server {
+namespace msprobe::core {
 namespace {
 
 TEST(Visible, WhatIsReadStaysAsItIs) {
@@ -33,4 +33,4 @@ TEST(Visible, BytesThatAreNotUtf8AreNamed) {
 }
 
 }  // namespace
-}  // namespace msprobe::server
+}  // namespace msprobe::core
