@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -18,11 +19,14 @@
 
 #include "absl/strings/str_split.h"
 #include "server/format/cat.h"
+#include "server/format/storage/extent.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kBufferBytes = 64 << 10;
+constexpr size_t kBufferBytes = 256 << 10;
+// Shorter files are written through the page cache.
+constexpr size_t kLongFile = 64 << 10;
 
 absl::Status CheckRelative(std::string_view path) {
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(std::string(path), '/'))) {
@@ -54,8 +58,10 @@ void RemoveAll(const std::string& directory) {
   std::filesystem::remove_all(directory, ignored);
 }
 
-// tmpfs maps a page that was read through a writable mapping as writable, so no time tells of the write that follows.
-bool NotesEveryWrite(const std::string& directory) {
+// Whose file systems note each write in a file's times, also one through a mapping (tmpfs maps a page that was read
+// through a writable mapping as writable, so no time tells of the write that follows), and take writes past the page
+// cache.
+bool IsOnLocalDisk(const std::string& directory) {
   struct statfs system {};
   if (statfs(directory.c_str(), &system) != 0) return false;
   return system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC || system.f_type == BTRFS_SUPER_MAGIC;
@@ -98,6 +104,9 @@ DirectorySink::DirectorySink(DirectorySink&& other) noexcept
       file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       buffer_(std::move(other.buffer_)),
+      held_(std::exchange(other.held_, 0)),
+      may_pass_cache_(other.may_pass_cache_),
+      passes_cache_(other.passes_cache_),
       former_(other.former_),
       written_(std::move(other.written_)),
       repeatable_(std::move(other.repeatable_)) {}
@@ -120,8 +129,10 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
       (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
   RemoveAll(temporary);  // an earlier process with the same id may have left it
   if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
-  if (former != nullptr && !NotesEveryWrite(temporary)) former = nullptr;
-  return DirectorySink(std::move(directory), temporary, umask, former);
+  const bool on_local_disk = IsOnLocalDisk(temporary);
+  DirectorySink sink(std::move(directory), temporary, umask, on_local_disk ? former : nullptr);
+  sink.may_pass_cache_ = on_local_disk;
+  return sink;
 }
 
 absl::StatusOr<bool> DirectorySink::Repeat(std::string_view path, std::string_view content) {
@@ -152,7 +163,8 @@ void DirectorySink::NeverRepeat(std::string_view path) {
 
 absl::Status DirectorySink::Begin(std::string_view path) {
   if (absl::Status status = CheckRelative(path); !status.ok()) return status;
-  buffer_.clear();
+  held_ = 0;
+  passes_cache_ = false;
   file_ = Cat(temporary_, "/", path);
   for (int attempt = 0; attempt < 3; ++attempt) {
     descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -170,21 +182,44 @@ absl::Status DirectorySink::Begin(std::string_view path) {
 }
 
 absl::Status DirectorySink::Write(std::string_view content) {
-  if (content.size() >= kBufferBytes) {
-    absl::Status status = Flush();
-    return status.ok() ? WriteOut(content) : status;
+  while (!content.empty()) {
+    const size_t part = std::min(content.size(), kBufferBytes - held_);
+    std::memcpy(buffer_.Take(kBufferBytes) + held_, content.data(), part);
+    content.remove_prefix(part);
+    held_ += part;
+    if (held_ < kBufferBytes) break;
+    if (absl::Status status = Flush(); !status.ok()) return status;
   }
-  buffer_ += content;
-  return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
+  return absl::OkStatus();
 }
 
 absl::Status DirectorySink::Flush() {
-  absl::Status status = WriteOut(buffer_);
-  buffer_.clear();
-  return status;
+  std::string_view held(buffer_.Take(kBufferBytes), std::exchange(held_, 0));
+  if ((passes_cache_ || held.size() >= kLongFile) && PassCache(true)) {
+    std::string_view blocks = held.substr(0, held.size() - held.size() % Extent::kAlignment);
+    held.remove_prefix(blocks.size());
+    absl::Status status = WriteOut(blocks);
+    // A file system may take the flag and refuse the writes.
+    if (absl::IsInvalidArgument(status)) {
+      PassCache(false);
+      may_pass_cache_ = false;
+      status = WriteOut(blocks);
+    }
+    if (!status.ok() || held.empty()) return status;
+    PassCache(false);
+  }
+  return WriteOut(held);
 }
 
-absl::Status DirectorySink::WriteOut(std::string_view content) const {
+bool DirectorySink::PassCache(bool pass) {
+  if (pass == passes_cache_) return true;
+  if (pass && !may_pass_cache_) return false;
+  if (fcntl(descriptor_, F_SETFL, pass ? O_DIRECT : 0) != 0) return false;
+  passes_cache_ = pass;
+  return true;
+}
+
+absl::Status DirectorySink::WriteOut(std::string_view& content) const {
   while (!content.empty()) {
     const ssize_t count = write(descriptor_, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;

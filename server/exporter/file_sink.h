@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/query.pb.h"
+#include "server/store/disk/block_buffer.h"
 
 namespace msprobe::server {
 
@@ -61,8 +62,10 @@ class FormerFiles {
 // half-written directory. An existing directory is exchanged in one step (renameat2 RENAME_EXCHANGE) and then removed.
 // A file system without RENAME_EXCHANGE takes two renames, between which the directory is missing. There is no fsync,
 // because the store is what survives power loss. Destruction without Commit() removes everything that was written.
-// With `former`, files that stay as they were are hard links to those of the directory before, on the file systems that
-// note each write in a file's times, also one through a mapping: ext4, XFS and Btrfs, not tmpfs.
+// On a local disk (ext4, XFS, Btrfs)
+//   with `former`, files that stay as they were are hard links to those of the directory before;
+//   long files are written past the page cache: a page for each 4 KiB costs more than the write, and drives out pages
+//   of the program that is being watched.
 class DirectorySink : public FileSink {
  public:
   // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: for the new files,
@@ -86,8 +89,12 @@ class DirectorySink : public FileSink {
 
  private:
   DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask, FormerFiles* former);
+  // Writes what is held: a full buffer, or the end of the file.
   absl::Status Flush();
-  absl::Status WriteOut(std::string_view content) const;
+  // What is left of `content` was not written.
+  absl::Status WriteOut(std::string_view& content) const;
+  // Has what follows written past the page cache or through it. False: it cannot be passed.
+  bool PassCache(bool pass);
   // Moves the files to where they appear.
   absl::Status Place(const std::string& temporary) const;
 
@@ -96,7 +103,10 @@ class DirectorySink : public FileSink {
   std::string temporary_;  // empty: committed or moved from
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
-  std::string buffer_;  // the part of that file that is not written yet
+  BlockBuffer buffer_;  // begins with the part of that file that is not written yet
+  size_t held_ = 0;     // bytes of that part
+  bool may_pass_cache_ = false;
+  bool passes_cache_ = false;  // the file being written, now
   FormerFiles* former_;
   FormerFiles written_;
   std::string repeatable_;   // path of the file that Repeat was last asked for and does not have

@@ -1,9 +1,12 @@
 #include "server/exporter/step_exporter.h"
 
+#include <deque>
 #include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "server/exporter/record_json.h"
 #include "server/format/cat.h"
 #include "server/format/dump/call_order.h"
@@ -52,6 +55,35 @@ std::string_view GapReason(v1::Marker::Gap::Reason reason) {
       return "lost";
   }
 }
+
+// The contents of payloads that were kept last, by hash.
+class RecentContents {
+ public:
+  static bool IsKept(uint64_t bytes) { return bytes > 0 && bytes <= kBytes / 2; }
+
+  const std::string* Find(const std::string& hash) const {
+    const auto found = contents_.find(hash);
+    return found == contents_.end() ? nullptr : &found->second;
+  }
+  void Keep(const std::string& hash, std::string content) {
+    bytes_ += content.size();
+    contents_[hash] = std::move(content);
+    order_.push_back(hash);
+    while (bytes_ > kBytes) {
+      const auto oldest = contents_.find(order_.front());
+      bytes_ -= oldest->second.size();
+      contents_.erase(oldest);
+      order_.pop_front();
+    }
+  }
+
+ private:
+  static constexpr uint64_t kBytes = uint64_t{32} << 20;
+
+  absl::flat_hash_map<std::string, std::string> contents_;
+  std::deque<std::string> order_;
+  uint64_t bytes_ = 0;
+};
 
 class Export {
  public:
@@ -112,6 +144,21 @@ class Export {
     });
   }
 
+  // What one module gives out, the module around it gives out, too, and the next one takes: contents that were just
+  // read are read again soon.
+  absl::Status ReadContent(const v1::PayloadRef& payload,
+                           absl::FunctionRef<absl::Status(std::string_view chunk)> visit) {
+    if (const std::string* known = recent_.Find(payload.hash())) return visit(*known);
+    std::string content;
+    const bool keep = RecentContents::IsKept(payload.size());
+    absl::Status status = reader_.ReadPayload(payload.hash(), [&](std::string_view chunk) {
+      if (keep) content += chunk;
+      return visit(chunk);
+    });
+    if (keep && status.ok()) recent_.Keep(payload.hash(), std::move(content));
+    return status;
+  }
+
   absl::Status WriteTensor(TensorJob& job) {
     const std::string path = Cat(kTensorDirectory, "/", job.file);
     auto repeated = sink_.Repeat(path, ContentOf(job));
@@ -134,7 +181,7 @@ class Export {
       writer = *std::move(made);
       return absl::OkStatus();
     };
-    absl::Status status = reader_.ReadPayload(job.payload.hash(), [&](std::string_view chunk) {
+    absl::Status status = ReadContent(job.payload, [&](std::string_view chunk) {
       if (writer == nullptr) {
         if (absl::Status started = start(); !started.ok()) return started;
       }
@@ -295,6 +342,7 @@ class Export {
   bool debug_ = false;
   CallOrder calls_;
   std::vector<TensorJob> jobs_;
+  RecentContents recent_;
   absl::flat_hash_set<std::string> missing_;  // files that could not be written because the payload is missing
   StepExportSummary summary_;
   JsonWriter writer_{false};  // of texts

@@ -700,7 +700,7 @@ TEST_F(DirectorySinkTest, PiecesOfAnySizeStandInTheirOrder) {
   ASSERT_TRUE(sink.ok()) << sink.status();
   std::string whole;
   ASSERT_TRUE(sink->Begin("a.pt").ok());
-  for (size_t size : {1, 70'000, 3, 65'536, 65'535, 1, 200'000, 5}) {
+  for (size_t size : {1, 70'000, 3, 65'536, 65'535, 1, 200'000, 5, 2'000'003}) {
     const std::string piece(size, static_cast<char>('a' + whole.size() % 26));
     ASSERT_TRUE(sink->Write(piece).ok());
     whole += piece;
@@ -709,6 +709,28 @@ TEST_F(DirectorySinkTest, PiecesOfAnySizeStandInTheirOrder) {
   ASSERT_TRUE(sink->Commit().ok());
   std::ifstream file(root_ / "rank0" / "a.pt");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), whole);
+}
+
+// On a disk, and on tmpfs, which has nothing but its page cache.
+TEST_F(DirectorySinkTest, FilesOfAnySizeHaveTheirBytesWhereverTheyLie) {
+  constexpr size_t kBuffer = 256 << 10;
+  for (const fs::path& directory : {root_ / "rank0", fs::path(Cat("/dev/shm/msprobe_sink_test.", getpid()))}) {
+    absl::StatusOr<DirectorySink> sink = DirectorySink::Open(directory.string());
+    ASSERT_TRUE(sink.ok()) << sink.status();
+    std::map<std::string, std::string> contents;
+    for (size_t size : {size_t{0}, size_t{4095}, size_t{4096}, size_t{65'535}, size_t{65'536}, size_t{65'537},
+                        kBuffer - 1, kBuffer, kBuffer + 1, 3 * kBuffer + 4096, 3 * kBuffer + 4097}) {
+      std::string& content = contents[std::to_string(size)];
+      for (size_t i = 0; i < size; ++i) content += static_cast<char>(i * 7 + i / 4096 + size);
+      WriteFile(*sink, std::to_string(size), content);
+    }
+    ASSERT_TRUE(sink->Commit().ok());
+    for (const auto& [name, content] : contents) {
+      std::ifstream file(directory / name, std::ios::binary);
+      EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == content) << directory << " " << name;
+    }
+    fs::remove_all(directory);
+  }
 }
 
 TEST_F(DirectorySinkTest, NothingStaysWithoutCommit) {

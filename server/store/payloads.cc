@@ -14,7 +14,8 @@ absl::Status Payloads::Read(std::string_view hash,
     return absl::NotFoundError(
         Cat("payload ", Hex(hash), " never arrived, or has gone with the passed check of its call"));
   for (uint32_t index = 0; index < (*row)->chunks(); ++index) {
-    auto chunk = ReadChunk(ChunkKey{std::string(hash), (*row)->run(), (*row)->epoch(), index}.Encode());
+    auto chunk = ReadChunk(ChunkKey{std::string(hash), (*row)->run(), (*row)->epoch(), index}.Encode(),
+                           SegmentDirectory::PageCache::kPassed);
     if (!chunk.ok()) return chunk.status();
     if (!chunk->has_value()) return absl::DataLossError(Cat("payload ", Hex(hash), " lacks its chunk ", index));
     if (absl::Status status = visit(**chunk); !status.ok()) return status;
@@ -33,7 +34,8 @@ absl::Status Payloads::ReadRange(std::string_view hash, uint64_t offset, uint64_
   uint32_t index = payload.chunk_bytes() == 0 ? 0 : static_cast<uint32_t>(offset / payload.chunk_bytes());
   uint64_t at = uint64_t{index} * payload.chunk_bytes();
   for (; index < payload.chunks() && at < offset + size; ++index) {
-    auto chunk = ReadChunk(ChunkKey{std::string(hash), payload.run(), payload.epoch(), index}.Encode());
+    auto chunk = ReadChunk(ChunkKey{std::string(hash), payload.run(), payload.epoch(), index}.Encode(),
+                           SegmentDirectory::PageCache::kUsed);
     if (!chunk.ok()) return chunk.status();
     if (!chunk->has_value()) return absl::DataLossError(Cat("payload ", Hex(hash), " lacks its chunk ", index));
     const uint64_t end = at + (*chunk)->size();
@@ -153,7 +155,8 @@ absl::StatusOr<uint64_t> Payloads::AddRelease(const storage::SessionRow& session
   return freed;
 }
 
-absl::StatusOr<std::optional<std::string>> Payloads::ReadChunk(const std::string& key) const {
+absl::StatusOr<std::optional<std::string>> Payloads::ReadChunk(const std::string& key,
+                                                               SegmentDirectory::PageCache cache) const {
   std::optional<std::string> before;
   while (true) {
     auto row = database_->Get(Family::kExtents, key);
@@ -162,7 +165,7 @@ absl::StatusOr<std::optional<std::string>> Payloads::ReadChunk(const std::string
     auto extent = Extent::Decode(**row);
     if (!extent.ok()) return extent.status();
     std::string content;
-    absl::Status status = database_->rocks().segments->directory().Read(*extent, content);
+    absl::Status status = database_->rocks().segments->directory().Read(*extent, content, cache);
     if (status.ok()) return std::optional<std::string>(std::move(content));
     // Its segment went since the row was read where the row is another now.
     if (!absl::IsNotFound(status)) return status;

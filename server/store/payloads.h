@@ -16,6 +16,7 @@
 #include "server/format/storage/storage.pb.h"
 #include "server/store/change_set.h"
 #include "server/store/database.h"
+#include "server/store/segments/segment_directory.h"
 
 namespace msprobe::server {
 
@@ -31,7 +32,7 @@ class Payloads {
   // The database must outlive this object.
   explicit Payloads(const Database* database) : database_(database) {}
 
-  // The chunks as they were stored. NotFound: the payload is not here, or not whole.
+  // The chunks as they were stored, read past the page cache. NotFound: the payload is not here, or not whole.
   absl::Status Read(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const;
   // The chunks that hold some of `size` bytes from `offset` on, each with the offset of its first byte. Where chunks
   // are of one size the others are not read.
@@ -61,7 +62,7 @@ class Payloads {
   // Adds what forgets one reference of a run, and the payload if no other run refers to it. Returns the bytes of that.
   absl::StatusOr<uint64_t> AddDereference(uint32_t run, std::string_view hash, ChangeSet& changes) const;
   // Nothing: it is not here.
-  absl::StatusOr<std::optional<std::string>> ReadChunk(const std::string& key) const;
+  absl::StatusOr<std::optional<std::string>> ReadChunk(const std::string& key, SegmentDirectory::PageCache cache) const;
 
   const Database* const database_;
   mutable absl::Mutex deletion_mutex_;

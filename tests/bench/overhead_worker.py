@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from typing import Any
 
 RANK_SECONDS = 600  # that one rank waits for another
@@ -277,20 +278,26 @@ def blocks(options: argparse.Namespace) -> dict[str, Any]:
     """Blocks of steps of as many ranks as asked for, each a process; they begin each block together."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(options.ranks)
-    results = context.SimpleQueue()
-    ranks = []
+    ranks, readers = [], []
     for rank in range(options.ranks):
         own = argparse.Namespace(**vars(options) | {"scratch": options.scratch / f"rank{rank}"})
         own.scratch.mkdir()
-        ranks.append(context.Process(target=blocks_of_rank, args=(own, barrier, results), daemon=True))
+        reader, writer = context.Pipe(duplex=False)
+        ranks.append(context.Process(target=blocks_of_rank, args=(own, barrier, writer), daemon=True))
         ranks[-1].start()
-    found = [results.get() for _ in ranks]
+        writer.close()
+        readers.append(reader)
+    found = []
+    while readers:
+        done: Any = wait(readers)[0]
+        found.append(done.recv())  # EOFError: the rank has died, and the others would wait for it
+        readers.remove(done)
     for process in ranks:
         process.join()
     return {"ranks": found}
 
 
-def blocks_of_rank(options: argparse.Namespace, barrier: Any, results: Any) -> None:
+def blocks_of_rank(options: argparse.Namespace, barrier: Any, result_to: Any) -> None:
     """Before each block, one step that is not measured: it leaves work behind as the block's last step does."""
     model, step = build(options)
     for _ in range(4):
@@ -340,7 +347,7 @@ def blocks_of_rank(options: argparse.Namespace, barrier: Any, results: Any) -> N
     if hasattr(debugger, "_agent"):
         counters = debugger._agent.counters()
         result["lost"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
-    results.put(result)
+    result_to.send(result)
 
 
 def peak(options: argparse.Namespace) -> dict[str, Any]:

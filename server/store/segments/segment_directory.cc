@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "server/format/cat.h"
+#include "server/store/disk/block_buffer.h"
 #include "server/store/log/crc32c.h"
 #include "server/store/rocks.h"
 
@@ -117,44 +118,60 @@ absl::Status SegmentDirectory::Seal(uint32_t number) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SegmentDirectory::Opened> SegmentDirectory::OpenToRead(uint32_t number) const {
+absl::StatusOr<SegmentDirectory::Opened> SegmentDirectory::OpenToRead(uint32_t number, PageCache cache) const {
   // Opened under the lock: the name changes when the file is sealed.
   absl::MutexLock lock(&mu_);
   const auto found = states_.find(number);
   if (found == states_.end()) return absl::NotFoundError(Cat("there is no segment ", number));
-  auto cached = std::find_if(readers_.begin(), readers_.end(), [&](const auto& each) { return each.first == number; });
+  auto cached = std::find_if(readers_.begin(), readers_.end(),
+                             [&](const Reader& each) { return each.number == number && each.cache == cache; });
   if (cached != readers_.end()) {
     std::rotate(cached, cached + 1, readers_.end());
-    return readers_.back().second;
+    return readers_.back().file;
   }
+  rocksdb::EnvOptions options;
+  options.use_direct_reads = cache == PageCache::kPassed;
+  const std::string path = PathOf(number, found->second.sealed);
   std::unique_ptr<rocksdb::RandomAccessFile> file;
-  rocksdb::Status status =
-      env_->NewRandomAccessFile(PathOf(number, found->second.sealed), &file, rocksdb::EnvOptions());
+  rocksdb::Status status = env_->NewRandomAccessFile(path, &file, options);
   if (status.IsPathNotFound() || status.IsNotFound()) {
     return absl::DataLossError(Cat("the file of segment ", number, " is gone"));
+  }
+  if (!status.ok() && options.use_direct_reads) {
+    options.use_direct_reads = false;  // tmpfs, for one, refuses them
+    status = env_->NewRandomAccessFile(path, &file, options);
   }
   if (!status.ok()) return FromRocks(status);
   Opened opened = std::move(file);
   // One that still grows is opened each time: what a handle shows of later bytes is the file system's affair.
   if (found->second.sealed) {
     if (readers_.size() >= kMaxReaders) readers_.erase(readers_.begin());
-    readers_.emplace_back(number, opened);
+    readers_.push_back({number, cache, opened});
   }
   return opened;
 }
 
-absl::Status SegmentDirectory::Read(const Extent& extent, std::string& content) const {
-  absl::StatusOr<Opened> file = OpenToRead(extent.segment);
+absl::Status SegmentDirectory::Read(const Extent& extent, std::string& content, PageCache cache) const {
+  absl::StatusOr<Opened> file = OpenToRead(extent.segment, cache);
   if (!file.ok()) return file.status();
-  content.resize(extent.size);
   rocksdb::Slice read;
-  rocksdb::Status status = (*file)->Read(extent.offset, extent.size, &read, content.data());
-  if (!status.ok()) return FromRocks(status);
-  if (read.size() != extent.size) {
+  BlockBuffer blocks;
+  rocksdb::Status status;
+  if ((*file)->use_direct_io()) {
+    status = (*file)->Read(extent.offset, extent.padded_size(), &read, blocks.Take(extent.padded_size()));
+  } else {
+    content.resize(extent.size);
+    status = (*file)->Read(extent.offset, extent.size, &read, content.data());
+  }
+  if (!status.ok()) {
+    // A file system may take the open of a direct file and refuse its reads.
+    return (*file)->use_direct_io() ? Read(extent, content, PageCache::kUsed) : FromRocks(status);
+  }
+  if (read.size() < extent.size) {
     return absl::DataLossError(
         Cat("segment ", extent.segment, " ends within ", extent.size, " bytes at ", extent.offset));
   }
-  if (read.data() != content.data()) content.assign(read.data(), read.size());
+  if (read.data() != content.data()) content.assign(read.data(), extent.size);
   if (Crc32c(0, content.data(), content.size()) != extent.crc32c) {
     return absl::DataLossError(Cat("segment ", extent.segment, " has other bytes than were written, among ",
                                    extent.size, " at ", extent.offset));
@@ -190,7 +207,7 @@ absl::Status SegmentDirectory::Delete(const std::vector<uint32_t>& numbers) {
     rocksdb::Status status = env_->DeleteFile(PathOf(number, found->second.sealed));
     if (!status.ok()) return FromRocks(status);
     states_.erase(found);
-    std::erase_if(readers_, [&](const auto& each) { return each.first == number; });
+    std::erase_if(readers_, [&](const Reader& each) { return each.number == number; });
   }
   return absl::OkStatus();
 }

@@ -49,8 +49,11 @@ class SegmentDirectory {
   // All of its bytes are synced, and no more will come.
   absl::Status Seal(uint32_t number);
 
+  // Past the page cache is what nobody reads again soon: a page for each 4 KiB costs more than the disk's own way into
+  // memory, and drives out pages of the program that is being watched.
+  enum class PageCache : uint8_t { kUsed, kPassed };
   // The bytes of the extent, verified. NotFound: there is no such segment. DataLoss: they are others, or too few.
-  absl::Status Read(const Extent& extent, std::string& content) const;
+  absl::Status Read(const Extent& extent, std::string& content, PageCache cache = PageCache::kPassed) const;
   bool IsUnproven(uint32_t number) const;
   // Seals all that was found open.
   absl::Status SealUnproven();
@@ -74,7 +77,7 @@ class SegmentDirectory {
   absl::Status List();
   absl::Status SyncNames() const;
   std::string PathOf(uint32_t number, bool sealed) const;
-  absl::StatusOr<Opened> OpenToRead(uint32_t number) const;
+  absl::StatusOr<Opened> OpenToRead(uint32_t number, PageCache cache) const;
   absl::Status Copy(const std::string& from, const std::string& to) const;
 
   const std::string path_;
@@ -82,7 +85,12 @@ class SegmentDirectory {
   mutable absl::Mutex mu_;
   std::map<uint32_t, State> states_ ABSL_GUARDED_BY(mu_);
   uint32_t next_ ABSL_GUARDED_BY(mu_) = 1;
-  mutable std::vector<std::pair<uint32_t, Opened>> readers_ ABSL_GUARDED_BY(mu_);  // the latest used last
+  struct Reader {
+    uint32_t number = 0;
+    PageCache cache = PageCache::kUsed;
+    Opened file;
+  };
+  mutable std::vector<Reader> readers_ ABSL_GUARDED_BY(mu_);  // the latest used last
 };
 
 }  // namespace msprobe::server
