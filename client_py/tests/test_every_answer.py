@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, strict
+from conftest import Run, rows, strict
 from test_compare import binary, recorded  # noqa: F401
 
 from msprobe_client.commands import COMMANDS
@@ -204,7 +205,10 @@ def test_a_step_that_never_ended_and_another_level_are_told(
     lacks = f"step 1 of {target}, process 0: incomplete, as the file INCOMPLETE beside its dump.json says"
     assert lacks in answer["notes"]
     if command == "overflow":
-        assert "everything is finite in 2 steps of ranks" in answer["notes"] and answer["steps"] == 2
+        assert (
+            "everything that is there is finite in 2 steps, those of each rank counted" in answer["notes"]
+            and answer["steps"] == 2
+        )
     else:
         unlike = f"the target was captured at level {level}, the golden side at L0: "
         assert sum(note.startswith(unlike) for note in answer["notes"]) == 1
@@ -316,3 +320,25 @@ def test_a_trend_of_numbers_among_arguments(tmp_path: Path, binary: str, run_cli
     done = run_client("trend", tmp_path / "dump", "*.input.*", "--format", "json", **environment)
     series = {row["name"].rpartition(".")[2]: row["value"] for row in strict(done.stdout)["rows"]}
     assert series == {"1": [0.5, 0.25], "2": [1.0, 0.0]}
+
+
+@pytest.mark.timeout(120)
+def test_a_statistic_that_a_dump_lacks_is_no_nan(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
+    for step, (most, norm) in enumerate([(2.0, 3.0), (math.nan, math.nan), (2.0, None)]):
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False}
+        leaf |= {"Max": most, "Min": most, "Mean": most, "Norm": norm}
+        data = {"Functional.relu.0.forward": {"input_args": [], "input_kwargs": {}, "output": [leaf]}}
+        directory = tmp_path / "dump" / f"step{step}" / "rank0"
+        directory.mkdir(parents=True)
+        (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    statistics = [word for name in ("norm", "std", "max") for word in ("--statistic", name)]
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    for diff in ([], ["--diff", tmp_path / "dump"]):
+        trend = ["trend", tmp_path / "dump", "*.output.0", *statistics, *diff]
+        found = {row["statistic"]: row for row in rows(run_client(*trend, "--format", "json", **environment))}
+        for side in ("value", "golden") if diff else ("value",):
+            assert found["norm"][side] == [3.0, "NaN", None]
+            assert found["std"][side] == [None, "NaN", None]
+            assert found["max"][side] == [2.0, "NaN", 2.0]
+    lines = [line.split() for line in run_client(*trend, **environment).stdout.splitlines()]
+    assert [line[3:] for line in lines if "std" in line] == [["0", "0"], ["1", "0", "NaN", "NaN", "NaN"], ["2", "0"]]

@@ -109,7 +109,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
       return true;
     };
   }
-  const DivergenceOptions options{*std::move(compared), request.ignore_missing()};
+  const DivergenceOptions options{.comparison = *std::move(compared), .ignore_missing = request.ignore_missing()};
   auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
   auto opened = OpenedSource::Open(request.golden(), context);
@@ -144,7 +144,12 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     const LayoutPair& pair = (*pairs)[index];
     auto steps = ReadLayouts(*target, golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
-    auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
+    DivergenceOptions of_pair = options;
+    for (const auto& place : pair.target) of_pair.target_lacks_records |= target->LacksRecords(place);
+    for (const auto& [step, rank] : pair.golden) {
+      of_pair.golden_lacks_records |= opened->LacksRecords({step + request.golden_step_offset(), rank});
+    }
+    auto found = FindFirstDivergence(*steps->target, *steps->golden, of_pair);
     if (!found.ok()) return found.status();
     searched.note = NoteOfLevels(steps->target->table(), steps->golden->table());
     if (*found) searched.found = FoundIn(**found, *steps, pair);

@@ -53,6 +53,7 @@ class OpenedSource final : public StepTables {
     kFileSaysSo,  // of a directory: a file INCOMPLETE lies there
   };
   Completeness CompletenessOf(const Place& place) const;
+  bool LacksRecords(const Place& place) const { return CompletenessOf(place) != Completeness::kWhole; }
   bool IsOpen(const Place& place) const { return CompletenessOf(place) == Completeness::kOpen; }
 
  private:

@@ -12,8 +12,8 @@ namespace msprobe::server {
 
 // Sentences for who reads an answer: what its sides lack, or are unlike in.
 
-// Which of the steps that were looked at do not have all of their records, one sentence a step: it is open, it never
-// ended, or records of it were left out. `places` are some of the source's.
+// Which of the steps that were looked at do not have all of their records: a step is open, it never ended, or records
+// of it were left out. One sentence tells of all steps that lack the same. `places` are some of the source's.
 std::vector<std::string> NotesOfMissingRecords(const OpenedSource& source,
                                                const std::vector<StepTables::Place>& places);
 // Those of both sides of what is compared. `golden` is shown under numbers of steps that are `golden_step_offset` less.

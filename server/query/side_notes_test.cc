@@ -64,6 +64,18 @@ TEST_F(SideNotesTest, StepsThatNeverEndedAndRecordsLeftOutAreTold) {
                   "step 2 of job, rank 0 and 1 other rank: incomplete, its program was gone before the step's end"));
 }
 
+TEST_F(SideNotesTest, OneSentenceTellsOfAllStepsThatLackTheSame) {
+  ScriptedAgent agent("rank0", "job");
+  for (uint32_t step = 0; step < 9; ++step) {
+    agent.Call(step, "add").StepEnd(step);
+    if (step % 2 == 1) agent.Gap(step, 3, v1::Marker::Gap::DROPPED);
+  }
+  agent.End();
+  Stream(agent);
+  EXPECT_THAT(NotesOf(Run("job")),
+              ElementsAre("4 steps of job, from 1 to 7, rank 0, each: incomplete, records of it were left out"));
+}
+
 TEST_F(SideNotesTest, OfStepsThatEndedNothingIsTold) {
   ScriptedAgent agent("rank0", "job");
   agent.Call(0, "add").StepEnd(0).End();

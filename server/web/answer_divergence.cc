@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "server/format/storage/key.h"
@@ -11,6 +12,7 @@ namespace msprobe::server {
 namespace {
 
 constexpr int kMaxEvidence = 20;
+constexpr size_t kMaxNotes = 20;
 
 std::string BlameName(v1::Blame blame) {
   std::string name(v1::Blame_Name(blame).substr(sizeof("BLAME_") - 1));
@@ -21,8 +23,8 @@ std::string BlameName(v1::Blame blame) {
 }  // namespace
 
 // Where a run first differs from `golden`, of all ranks: {"divergence": {"step", "rank", "op", "golden_op", "module",
-// "blame", "culprit", "evidence": [{"name", "statistic", "dtype", "shape", "target", "golden", "excess"}, ...]}}, or {}
-// if they agree within tolerance.
+// "blame", "culprit", "evidence": [{"name", "statistic", "dtype", "shape", "target", "golden", "excess"}, ...]},
+// "notes"}. "divergence" is left out if they agree within tolerance; the notes say what records the two runs lack.
 absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto golden = query.Required("golden");
@@ -33,11 +35,13 @@ absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, 
   request.mutable_target()->set_run(*run);
   request.mutable_golden()->set_run(*golden);
   std::optional<v1::Divergence> first;
+  std::vector<std::string> notes;
   absl::Status status =
       FirstDivergence(context.analysis, request, context.cancelled, [&](const v1::FirstDivergenceResponse& response) {
         if (response.has_progress()) {
           return context.tell(response.progress().steps_done(), response.progress().steps_total());
         }
+        if (!response.note().empty() && notes.size() < kMaxNotes) notes.push_back(response.note());
         if (response.has_divergence() && response.divergence().first()) first = response.divergence();
         return true;
       });
@@ -63,6 +67,12 @@ absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, 
     }
     json.EndArray();
     json.EndObject();
+  }
+  if (!notes.empty()) {
+    json.Name("notes");
+    json.StartArray();
+    for (const std::string& note : notes) json.Text(note);
+    json.EndArray();
   }
   json.EndObject();
   return absl::OkStatus();

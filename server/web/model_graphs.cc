@@ -109,7 +109,12 @@ class Found {
     auto theirs = beside.get();
     if (!theirs.ok()) return theirs.status();
     made.golden = *std::move(theirs);
-    if (absl::Status status = Compare(context, steps, cancelled, made); !status.ok()) return status;
+    DivergenceOptions options;
+    options.target_lacks_records = target_.LacksRecords(place().target);
+    options.golden_lacks_records = golden_->LacksRecords(place().golden);
+    options.comparison.content.threads = context.threads;
+    options.comparison.content.cancelled = cancelled;
+    if (absl::Status status = Compare(steps, options, made); !status.ok()) return status;
     return made;
   }
 
@@ -144,11 +149,7 @@ class Found {
     return absl::OkStatus();
   }
 
-  static absl::Status Compare(const AnalysisContext& context, const StepPair& steps,
-                              const std::function<bool()>& cancelled, StepGraphs& made) {
-    DivergenceOptions options;
-    options.comparison.content.threads = context.threads;
-    options.comparison.content.cancelled = cancelled;
+  static absl::Status Compare(const StepPair& steps, const DivergenceOptions& options, StepGraphs& made) {
     auto beside =
         std::async(std::launch::async, [&] { return FindFirstDivergence(*steps.target, *steps.golden, options); });
     auto comparison = CompareStep(*steps.target, *steps.golden, options.comparison);

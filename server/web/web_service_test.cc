@@ -202,6 +202,17 @@ TEST_F(WebServiceTest, TwoRunsDivergeFirst) {
                     HasSubstr("\"op\":\"Torch.div.0.forward\""), HasSubstr("\"blame\":\"computation\"")));
 }
 
+TEST_F(WebServiceTest, WhereARunEndedInAStepWhatItLacksIsNotedAndNoDivergence) {
+  ScriptedAgent whole("w", "whole"), ended_early("e", "ended early");
+  whole.Call(0, "add").Call(0, "div").StepEnd(0).End();
+  ended_early.Call(0, "add").Enter(0, "div").End(false);
+  for (ScriptedAgent* agent : {&whole, &ended_early}) {
+    ASSERT_TRUE((*sessions_->OpenSession(agent->hello()))->Apply(agent->Take()).ok());
+  }
+  EXPECT_THAT(Ask("divergence", {{"run", "ended early"}, {"golden", "whole"}}),
+              HasSubstr("{\"answer\":{\"notes\":[\"step 0 of ended early, rank 0: incomplete, "));
+}
+
 TEST_F(WebServiceTest, OfEqualDifferencesTheEarliestComesFirst) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   AddRank("finite", 0, {1, 1, 1, 1, 1, 1});

@@ -91,7 +91,9 @@ def run(
 
             def ending() -> Ending:
                 origin = next(iter(every if follow else first), None)
-                notes = [] if every else [f"everything is finite in {steps} step{'' if steps == 1 else 's'} of ranks"]
+                what = "everything that is there" if noted else "everything"
+                counted = f"{steps} step{'' if steps == 1 else 's'}, those of each rank counted"
+                notes = [] if every else [f"{what} is finite in {counted}"]
                 notes += noted
                 if anomalies is not None:
                     notes += _write_anomalies(every, anomalies)

@@ -94,7 +94,8 @@ absl::StatusOr<std::vector<PlacePair>> PairPlaces(const StepTables& target, cons
     if (!taken[i]) unpaired.push_back({false, theirs[i]});
   }
   if (pairs.empty()) {
-    return absl::InvalidArgumentError(Cat("there is no step and rank that both sides have: the target has ",
+    const std::string_view asked = scope.steps.empty() && scope.ranks.empty() ? "" : " of those that are asked for";
+    return absl::InvalidArgumentError(Cat("there is no step and rank", asked, " that both sides have: the target has ",
                                           PlacesText(target.places()), "; the golden side has ",
                                           PlacesText(golden.places())));
   }

@@ -98,7 +98,9 @@ class Search {
   absl::StatusOr<std::optional<Divergence>> Run() {
     if (!WithContents() && mapping_.empty() && SurelyAgree(target_, golden_, options_.comparison)) return std::nullopt;
     uint64_t collectives = 0;
-    const std::vector<std::pair<int32_t, int32_t>> aligned = AlignEntries(target_, golden_, names_);
+    const std::vector<std::pair<int32_t, int32_t>> aligned = AlignEntries(
+        target_, golden_, names_,
+        options_.target_lacks_records || options_.golden_lacks_records ? Pairing::kByNumber : Pairing::kByContext);
     const bool passes_missing =
         options_.ignore_missing ||
         (across_frameworks_ && std::any_of(aligned.begin(), aligned.end(),
@@ -111,7 +113,7 @@ class Search {
       if (options_.comparison.wanted && !options_.comparison.wanted(entry.name)) continue;
       std::optional<Divergence> found;
       if (a < 0 || b < 0) {
-        if (!passes_missing) found = Missing(a, b);
+        if (!passes_missing && !MayBeLeftOut(a, b)) found = Missing(a, b);
       } else {
         found = Compare(a, b);
       }
@@ -161,6 +163,11 @@ class Search {
     return static_cast<int32_t>(table.EntryOf(static_cast<uint32_t>(table.rows[static_cast<size_t>(row)].producer)));
   }
 
+  // Whether a side lacks what the other one has, an entry or a row, and lacks records.
+  bool MayBeLeftOut(int32_t ours, int32_t theirs) const {
+    return (ours < 0 && options_.target_lacks_records) || (theirs < 0 && options_.golden_lacks_records);
+  }
+
   static std::optional<Divergence> Missing(int32_t a, int32_t b) {
     Divergence found;
     found.blame = Blame::kMissing;
@@ -185,7 +192,7 @@ class Search {
         content = &found.contents.back();
       }
       ComparedRow row = JudgeRow(target_, golden_, options_.comparison, x, y, content);
-      if (across_frameworks_ && (x == kNoRow || y == kNoRow)) row.verdict = Verdict::kUnknown;
+      if ((across_frameworks_ && (x == kNoRow || y == kNoRow)) || MayBeLeftOut(x, y)) row.verdict = Verdict::kUnknown;
       if (content != nullptr) row.content = static_cast<int32_t>(found.contents.size()) - 1;
       if (IsValue(row.verdict) && (IsUnwritten(target_, x) || IsUnwritten(golden_, y) || IsOverwritten(ours, x, y))) {
         row.verdict = Verdict::kUnknown;
@@ -360,7 +367,7 @@ class Search {
 bool IsCommunication(std::string_view entry_name) { return entry_name.starts_with("Distributed."); }
 
 std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden,
-                                                      const MappedNames& names) {
+                                                      const MappedNames& names, Pairing pairing) {
   std::vector<int32_t> partners(target.entries.size(), -1);
   absl::flat_hash_map<std::string_view, int32_t> by_name;
   for (size_t i = 0; i < golden.entries.size(); ++i) {
@@ -375,7 +382,7 @@ std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, c
       all = false;
     }
   }
-  if (!all) {
+  if (!all && pairing == Pairing::kByContext) {
     const Calls ours(target, names.target);
     const Calls theirs(golden, names.golden);
     for (const auto& [base, calls] : ours.by_base()) {

@@ -42,14 +42,23 @@ struct Divergence {
 struct DivergenceOptions {
   CompareOptions comparison;
   bool ignore_missing = false;
+  // A side that ended early, or of which records were left out: what only the other one has is no divergence.
+  bool target_lacks_records = false;
+  bool golden_lacks_records = false;
+};
+
+enum class Pairing : uint8_t {
+  // Where the two sides called an operation a different number of times, its calls are paired by their context (module,
+  // operation before, operation after), so that one call more does not shift the rest.
+  kByContext,
+  // Calls keep the numbers that their programs counted: records are missing, not calls.
+  kByNumber,
 };
 
 // Pairs of entries in the target's order of execution; golden entries without a partner stand where they were executed.
-// Entries are paired by their `names`. Where the two sides called an operation a different number of times, its calls
-// are paired by their context (module, operation before, operation after), so that one call more does not shift the
-// rest.
+// Entries are paired by their `names`.
 std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden,
-                                                      const MappedNames& names);
+                                                      const MappedNames& names, Pairing pairing);
 
 // Nothing: the steps agree. Cancelled: options.comparison.content.cancelled returned true.
 // Steps of two frameworks agree where everything with a partner does: they run other operations, which take other

@@ -14,12 +14,13 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
+std::string Leaf(double value) {
+  return R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[1],"Max":)" + std::to_string(value) +
+         R"(,"Min":0.0,"Mean":0.0,"Norm":1.0,"requires_grad":false})";
+}
+
 std::string Call(double input, double output) {
-  const auto leaf = [](double value) {
-    return R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[1],"Max":)" + std::to_string(value) +
-           R"(,"Min":0.0,"Mean":0.0,"Norm":1.0,"requires_grad":false})";
-  };
-  return R"({"input_args":[)" + leaf(input) + R"(],"output":[)" + leaf(output) + "]}";
+  return R"({"input_args":[)" + Leaf(input) + R"(],"output":[)" + Leaf(output) + "]}";
 }
 
 std::optional<Divergence> Find(const MemoryTable& a, const MemoryTable& b, bool ignore_missing = false) {
@@ -40,9 +41,11 @@ TEST(AlignEntriesTest, ACallMoreDoesNotShiftTheRest) {
                             {"Torch.b.0.forward", "{}"},
                             {"Torch.f.0.forward", "{}"},
                             {"Torch.c.0.forward", "{}"}});
-  EXPECT_THAT(AlignEntries(target.table(), golden.table(), NamesByMapping(target.table(), golden.table(), {})),
+  EXPECT_THAT(AlignEntries(target.table(), golden.table(), NamesByMapping(target.table(), golden.table(), {}),
+                           Pairing::kByContext),
               ElementsAre(Pair(0, 0), Pair(1, -1), Pair(2, 1), Pair(3, 2), Pair(4, 3)));
-  EXPECT_THAT(AlignEntries(golden.table(), target.table(), NamesByMapping(golden.table(), target.table(), {})),
+  EXPECT_THAT(AlignEntries(golden.table(), target.table(), NamesByMapping(golden.table(), target.table(), {}),
+                           Pairing::kByContext),
               ElementsAre(Pair(0, 0), Pair(-1, 1), Pair(1, 2), Pair(2, 3), Pair(3, 4)));
 }
 
@@ -69,6 +72,39 @@ TEST(FirstDivergenceTest, MissingOperationsCanBePassedOver) {
   found = Find(target, golden, true);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->blame, Blame::kComputation);
+}
+
+// The calls of `f` that the shorter side has stand elsewhere than those of the longer: by context they would be others.
+TEST(FirstDivergenceTest, WhatASideThatLacksRecordsDoesNotHaveIsNoDivergence) {
+  const std::string entered = R"({"input_args":[)" + Leaf(1) + "]}";
+  const MemoryTable whole({{"Module.m.M.forward.0", Call(1, 9)},
+                           {"Torch.f.0.forward", Call(1, 2)},
+                           {"Torch.g.0.forward", Call(2, 3)},
+                           {"Torch.f.1.forward", Call(3, 4)},
+                           {"Torch.h.0.forward", Call(4, 5)},
+                           {"Torch.f.2.forward", Call(5, 6)}});
+  const auto ended_early = [&](double last) {
+    return MemoryTable({{"Torch.f.0.forward", Call(1, 2)},
+                        {"Torch.g.0.forward", Call(2, 3)},
+                        {"Torch.f.1.forward", Call(3, last)},
+                        {"Module.m.M.forward.0", entered}});
+  };
+  const auto find = [](const MemoryTable& a, const MemoryTable& b, bool target_lacks, bool golden_lacks) {
+    DivergenceOptions options;
+    options.target_lacks_records = target_lacks;
+    options.golden_lacks_records = golden_lacks;
+    auto found = FindFirstDivergence(a, b, options);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return *found;
+  };
+  EXPECT_FALSE(find(ended_early(4), whole, true, false));
+  EXPECT_FALSE(find(whole, ended_early(4), false, true));
+  auto found = find(ended_early(7), whole, true, false);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->blame, Blame::kComputation);
+  EXPECT_EQ(found->culprit, "Torch.f.1.forward.output.0");
+  EXPECT_TRUE(find(ended_early(4), whole, false, true)) << "the whole side has what the other lacks";
+  EXPECT_TRUE(find(ended_early(4), whole, false, false));
 }
 
 TEST(FirstDivergenceTest, CountsTheCollectivesBefore) {

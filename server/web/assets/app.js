@@ -14,7 +14,7 @@ import {RecordView} from '/record.js';
 import {RunTable} from '/runs.js';
 import {ask, hasToken, useToken} from '/server.js';
 import {$} from '/text.js';
-import {divergenceLine, framesOf, overflowLine} from '/verdict.js';
+import {divergenceLines, framesOf, overflowLine} from '/verdict.js';
 
 let runs = [];
 let selected = null;  // {rank, step, record, tensor} of the record that is shown
@@ -166,7 +166,7 @@ async function presentDivergence(run, golden) {
   $("progress").hidden = true;
   const found = answer.divergence;
   const what = found && { rank: found.rank, step: found.step, record: found.op, tensor: found.culprit.startsWith(`${found.op}.`) ? found.culprit : undefined };
-  $("divergence").replaceChildren(divergenceLine(golden, found, what && (() => open(what))));
+  $("divergence").replaceChildren(...divergenceLines(golden, answer, what && (() => open(what))));
   if (!what || selected) return;
   // Nothing went wrong in the run itself: what differs from the other one is looked at first.
   selected = what;

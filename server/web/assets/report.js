@@ -11,7 +11,7 @@ import { RecordView } from "/record.js";
 import { maker } from "/runs.js";
 import { ask, recordedAnswers } from "/server.js";
 import { $, element, many, moment, rankText } from "/text.js";
-import { divergenceLine, framesOf, overflowLine } from "/verdict.js";
+import { divergenceLines, framesOf, overflowLine } from "/verdict.js";
 
 const about = JSON.parse($("about").textContent);
 const sides = [about.run, about.golden].filter(Boolean), lacks = JSON.parse($("lacking").textContent);
@@ -53,10 +53,11 @@ async function presentVerdict() {
   $("verdict").replaceChildren(overflowLine(run, bad ? verdict : null, frames, () => openFound(verdict.origin)));
   $("modules").dataset.toward = verdict.origin?.module ?? "";
   if (!about.golden) return;
-  const { divergence } = (await ask("divergence", { run: about.run, golden: about.golden })).answer;
+  const { answer } = await ask("divergence", { run: about.run, golden: about.golden });
+  const { divergence } = answer;
   if (divergence) $("modules").dataset.toward = divergence.module;
   const tensor = divergence?.culprit.startsWith(`${divergence.op}.`) ? divergence.culprit : undefined;
-  $("divergence").replaceChildren(divergenceLine(about.golden, divergence, () => open({ ...divergence, record: divergence.op, tensor })));
+  $("divergence").replaceChildren(...divergenceLines(about.golden, answer, () => open({ ...divergence, record: divergence.op, tensor })));
 }
 
 async function presentTimes() {

@@ -34,9 +34,13 @@ export function overflowLine(run, verdict, frames, opened) {
   return line("bad", [...parts, "."], opened);
 }
 
-// divergence: the server's answer for two runs.
-export function divergenceLine(golden, divergence, opened) {
-  if (!divergence) return line("clean", [`Agrees with ${golden} within tolerance.`]);
+// divergence, notes: the server's answer for two runs.
+export function divergenceLines(golden, { divergence, notes = [] }, opened) {
+  return [divergenceLine(golden, divergence, notes, opened), ...notes.map((note) => element("p", `Note: ${note}.`))];
+}
+
+function divergenceLine(golden, divergence, notes, opened) {
+  if (!divergence) return line("clean", [`Agrees with ${golden} within tolerance${notes.length ? ", as far as both have records" : ""}.`]);
   const { step, rank, op, blame, culprit } = divergence;
   const parts = [`Differs from ${golden} first at step ${step}, ${rankText(rank)}, `, operation(op), `: ${blame}`];
   if (culprit && culprit !== op) parts.push(` (${culprit})`);
