@@ -26,6 +26,12 @@ void KeyedWorkers::Add(const std::string& key, Task task) {
   if (inserted) threads_->Run([this, key] { RunNext(key); });
 }
 
+bool KeyedWorkers::HasWaiting(const std::string& key) const {
+  absl::MutexLock lock(&mu_);
+  const auto queue = waiting_.find(key);
+  return queue != waiting_.end() && queue->second.size() > 1;
+}
+
 bool KeyedWorkers::idle() const {
   absl::MutexLock lock(&mu_);
   return waiting_.empty();

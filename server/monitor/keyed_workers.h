@@ -26,6 +26,8 @@ class KeyedWorkers {
   void Add(const std::string& key, Task task);
   // Finishes the running tasks and drops the waiting ones. Idempotent; not from a task.
   void Stop();
+  // Whether tasks of the key wait; of one that runs, behind it.
+  bool HasWaiting(const std::string& key) const;
   // No task runs or waits.
   bool idle() const;
   // The number of keys with a running or waiting task.

@@ -105,6 +105,20 @@ TEST_F(RuleWatchTest, AnAlarmHasItsEvidence) {
   EXPECT_EQ(metrics_.Value(Metric::kAlarms, {"job", "not-finite"}), 1);
 }
 
+TEST_F(RuleWatchTest, WhatOverflowPassesOverIsNoOffence) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step = 0; step < 4; ++step) {
+    // Memory that nothing was written to, and what comes of it.
+    agent.Enter(step, "empty").Exit(step, "empty", infinity).Call(step, "add", infinity);
+    agent.Enter(step, "linear").Exit(step, "linear", step < 3 ? 1 : kNan).StepEnd(step);
+  }
+  Send(agent);
+  ASSERT_EQ(All().size(), 1U);
+  EXPECT_EQ(All()[0].step(), 3U);
+  EXPECT_THAT(All()[0].series(), testing::StartsWith("Torch.linear."));
+}
+
 // The stream of a program, which keeps what it is told of alarms.
 class Listener final : public SessionListener {
  public:

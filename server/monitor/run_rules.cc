@@ -1,10 +1,12 @@
 #include "server/monitor/run_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <tuple>
 
 #include "absl/strings/str_join.h"
+#include "server/analysis/divergence/overflow.h"
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
@@ -167,6 +169,15 @@ std::vector<std::string> RunRules::TakeGivenUp() { return std::exchange(given_up
 void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table,
                              absl::Time now) {
   Session& of = SessionOf(session, rank);
+  std::optional<uint32_t> first_origin;
+  const auto is_before_origins = [&](uint32_t row) {
+    if (!first_origin.has_value()) {
+      first_origin = static_cast<uint32_t>(table.rows.size());
+      for (const OverflowOrigin& origin : FindOverflowOrigins(table))
+        first_origin = std::min(*first_origin, origin.row);
+    }
+    return row < *first_origin;
+  };
   for (size_t row = 0; row < table.rows.size(); ++row) {
     const Row& tensor = table.rows[row];
     if (!tensor.is_tensor) continue;
@@ -175,11 +186,13 @@ void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t
       found = of.tensors.emplace(std::string(tensor.name), MakeTensor(tensor.name, session, rank)).first;
     }
     Tensor& watched = *found->second;
-    const Place place{.rank = rank, .step = step, .position = static_cast<uint32_t>(row), .now = now};
+    Place place{.rank = rank, .step = step, .position = static_cast<uint32_t>(row), .now = now};
     for (size_t i = 0; i < kNamed.size(); ++i) {
       if (watched.statistics[i] == nullptr) continue;
       const std::optional<double> value = StatisticOf(table, tensor, kNamed[i].statistic);
-      if (value.has_value()) Look(*watched.statistics[i], place, *value);
+      if (!value.has_value()) continue;
+      place.before_origins = !std::isfinite(*value) && is_before_origins(place.position);
+      Look(*watched.statistics[i], place, *value);
     }
     if (watched.watches.empty()) continue;
     if (const auto norm = StatisticOf(table, tensor, Statistic::kNorm)) watched.whole.recent.Add(step, *norm);
@@ -301,6 +314,8 @@ void RunRules::ScalarSeries::CameNext(Entry* entry) {
 void RunRules::Look(Series& series, const Place& place, double value) {
   series.recent.Add(place.step, value);
   for (const auto& [rule, watch] : series.watches) {
+    // A mask of minus infinity, say, is as its program wants it.
+    if (place.before_origins && rules_.rules(static_cast<int>(rule)).has_not_finite()) continue;
     const std::optional<Offence> offence = watch->Look(place.step, value);
     if (!offence.has_value()) continue;
     if (offence->is_doubtful && !IsConfirmed(rule, place)) {

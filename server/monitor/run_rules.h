@@ -157,6 +157,7 @@ class RunRules {
   struct Place {
     uint32_t rank = 0, step = 0, position = 0;
     absl::Time now;
+    bool before_origins = false;  // a tensor's, with no origin of NaN or infinity at it or before it in the step
   };
 
   // The first of the doubtful offences in a row of a rule and rank.

@@ -108,6 +108,9 @@ void StepExports::OnRankKnown(const std::string& session, const v1::Rank& from, 
 
 void StepExports::OnSessionClosed(const storage::SessionRow& session) {
   workers_.Add(session.session(), [this, id = session.session()] {
+    // More steps of it are to be written, as links to files of those before; a step may end behind its session, when
+    // its last tensor comes. Behind the last of them this is called again.
+    if (auto live = sessions_->FindOrLoad(id); workers_.HasWaiting(id) || (live.ok() && (*live)->unfinished())) return;
     absl::MutexLock lock(&mu_);
     former_.erase(id);
   });

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 
@@ -91,6 +94,33 @@ TEST_F(StepExportsTest, WhatAProcessLeftDoesNotReplaceAStepOfALaterOne) {
   EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
   Capture("left too", "another run", 150);
   EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
+}
+
+// Its tensors come one by one when the program has ended.
+TEST_F(StepExportsTest, StepsBehindTheEndOfTheirSessionAreLinkedToEachOther) {
+  struct statfs system {};
+  std::filesystem::create_directories(directory_ / "dump");
+  ASSERT_EQ(statfs((directory_ / "dump").c_str(), &system), 0);
+  if (system.f_type == TMPFS_MAGIC) GTEST_SKIP() << "on tmpfs nothing is linked";
+  ScriptedAgent agent("a", "run");
+  auto session = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(session.ok()) << session.status();
+  std::vector<std::pair<std::string, std::string>> payloads;
+  for (uint32_t step = 0; step < 4; ++step) {
+    const std::string content = Cat("content", step);
+    payloads.emplace_back(agent.CallWithPayload(step, "add", content), content);
+    agent.StepEnd(step);
+  }
+  ASSERT_TRUE((*session)->Apply(agent.End().Take()).ok());
+  for (const auto& [hash, content] : payloads) {
+    ASSERT_TRUE((*session)->AddPayload(ScriptedAgent::Chunk(hash, 0, content, true)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
+  }
+  for (int step = 0; step < 4; ++step) {
+    EXPECT_EQ(std::filesystem::hard_link_count(directory_ / Cat("dump/step", step, "/rank0/construct.json")), 4U)
+        << step;
+  }
 }
 
 TEST_F(StepExportsTest, AStepThatIsStillOpenIsExportedOnRequest) {
