@@ -92,7 +92,7 @@ def main() -> int:
     for path in exported:
         console.print(f"  {path.parent}", soft_wrap=True, highlight=False)
     console.print(
-        f"more: msprobe-client --data_dir {stores[0]} records {run.run} --step 0", soft_wrap=True, highlight=False
+        f"more: msprobe-client --data_dir {output} records {run.run} --step 0", soft_wrap=True, highlight=False
     )
     missing = {step.step for step in steps} - {int(path.parts[-3].removeprefix("step")) for path in exported}
     if missing:

@@ -96,8 +96,9 @@ def _silent(line: str) -> None:
 class Client:
     """A connection to one server. Thread safe; use as a context, or call close().
 
-    address: "host:port" or "unix:/path". data_dir: start a server of one's own on this directory instead, ended by
-    close(); create makes the directory. Neither: the environment variable MSPROBE_SERVER.
+    address: "host:port" or "unix:/path". data_dir: start a server of one's own on this directory, or on the one
+    below this dump_path, instead, ended by close(); create makes the directory and its store. Neither: the environment
+    variable MSPROBE_SERVER.
     access: certificates and token for a server that asks for them; None: those of the environment, if any.
     Calls connect when first needed and raise MsprobeError only. An answer that lacks the part of a server of the
     cluster comes with a MissingShardsWarning (module warnings; a filter "error" makes it an exception).

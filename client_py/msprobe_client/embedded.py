@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -11,18 +11,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
 from msprobe_client.address import UNIX_PATH_MAX
 from msprobe_client.errors import InvalidArgument, ServerUnavailable
+from msprobe_client.given_file import json_of
 from msprobe_client.scratch import scratch_directory
 
 ENVIRONMENT = "MSPROBE_SERVER_BINARY"
 # Opening a store after a crash replays its log; a minute is far beyond what was ever seen.
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+# Of a socket whose queue is full.
+CONNECT_SECONDS = 5.0
 # Should this process be killed, the server leaves by itself.
 IDLE_EXIT_SECONDS = 60
 # Of the directory with the server's socket and log. Not "msprobe-": agents keep /tmp/msprobe-UID.
@@ -54,6 +57,9 @@ class EmbeddedServer:
 
     The server takes the lock on the directory; if another holds it, entering raises ServerUnavailable. The server of a
     program that captures into its dump_path has said where it listens: while it runs, `address` is its own.
+
+    data_dir: a data directory, or a dump_path with one data directory below it. create: a data directory that is made
+    where it is missing; without it nothing is ever made, and a directory without a store is InvalidArgument.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -74,11 +80,8 @@ class EmbeddedServer:
                 self._data_dir.mkdir(mode=0o700, parents=True)
             except OSError as error:
                 raise InvalidArgument(f"data directory {self._data_dir} cannot be created: {error.strerror}") from None
-        elif not self._create and (embedded := self._store_below()):
-            raise InvalidArgument(
-                f"{self._data_dir} is no data directory: there is no store in it; "
-                f"one of an embedded server is below it: {embedded}"
-            )
+        elif not self._create:
+            self._data_dir = _data_directory(self._data_dir)
         if running := self._advertised():
             self.address = running
             return self
@@ -94,19 +97,15 @@ class EmbeddedServer:
         return self
 
     def _advertised(self) -> str | None:
-        """The address that the directory's server has written beside the store, if it answers."""
+        """The address that the directory's server has written beside the store, if it has the directory and answers."""
         try:
-            address = json.loads((self._data_dir / "server.json").read_text())["address"]
-            return address if _accepts(Path(address.removeprefix("unix:"))) else None
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            said = json_of(self._data_dir / "server.json")
+            # A copy of the directory names the server of the original.
+            is_held = _has_open(int(said["pid"]), self._data_dir / "msprobe-server.lock")
+            address = str(said["address"])
+            return address if is_held and _accepts(Path(address.removeprefix("unix:"))) else None
+        except (InvalidArgument, OSError, ValueError, LookupError, TypeError):
             return None
-
-    def _store_below(self) -> Path | None:
-        """The latest data directory of a dump_path, which is none itself."""
-        if (self._data_dir / "store").exists():
-            return None
-        below = sorted(self._data_dir.glob(".msprobe/*/store"), key=lambda path: path.stat().st_mtime)
-        return below[-1].parent if below else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,6 +172,43 @@ class EmbeddedServer:
         self._held.close()
 
 
+def data_directories(dump_path: Path) -> list[Path]:
+    """Of the embedded servers of a dump_path, or of its .msprobe; the store that was made last is the last one's."""
+    parent = dump_path if dump_path.resolve().name == ".msprobe" else dump_path / ".msprobe"
+    found = filter(_has_store, parent.iterdir()) if parent.is_dir() else ()
+    return sorted(found, key=_made)
+
+
+def _made(data_dir: Path) -> float:
+    """When the store was made: RocksDB writes IDENTITY once. A restored backup lacks it until a server opens it."""
+    identity = data_dir / "store" / "IDENTITY"
+    return (identity if identity.exists() else identity.parent).stat().st_mtime
+
+
+def _has_store(data_dir: Path) -> bool:
+    """Every store has this file, and RocksDB makes a new store where it is missing."""
+    return (data_dir / "store" / "CURRENT").exists()
+
+
+def _data_directory(given: Path) -> Path:
+    """The given one, else the one below it."""
+    try:
+        below = [given] if _has_store(given) else data_directories(given)
+    except OSError as error:
+        raise InvalidArgument(f"data directory {given} cannot be read: {error.strerror}") from None
+    if not below:
+        raise InvalidArgument(
+            f"data directory {given} holds no store; give the data_dir of a msprobe-server, "
+            "or the dump_path of a program that captured without one"
+        )
+    if len(below) > 1:
+        raise InvalidArgument(
+            f"{given} has {len(below)} data directories below it; give one of them, the newest is the last: "
+            + shlex.join(map(str, below))
+        )
+    return below[0]
+
+
 def _runtime_parent() -> str:
     """For a private directory that is short: a socket's path must fit."""
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
@@ -181,8 +217,18 @@ def _runtime_parent() -> str:
     raise ServerUnavailable("no writable directory for a socket in XDG_RUNTIME_DIR, TMPDIR or /tmp")
 
 
+def _has_open(process: int, file: Path) -> bool:
+    held = file.stat()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed just now
+            if os.path.samestat(descriptor.stat(), held):
+                return True
+    return False
+
+
 def _accepts(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(CONNECT_SECONDS)
         try:
             connection.connect(str(path))
         except OSError:

@@ -246,7 +246,7 @@ def run_task(task: Task) -> Answer | Failure:
                 client = cleanup.enter_context(Client(task.address))
             else:
                 scratch = cleanup.enter_context(scratch_directory())
-                client = cleanup.enter_context(Client(data_dir=scratch))
+                client = cleanup.enter_context(Client(data_dir=scratch, create=True))
             notes: list[str] = []
             found = client.compare(task.target.source, task.golden.source, **where, note=notes.append, **task.asked)
             return Answer(list(found), notes)

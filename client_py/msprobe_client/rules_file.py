@@ -53,9 +53,16 @@ def rule_rows(rules: monitor_pb2.RuleSet) -> list[dict[str, str]]:
     for rule in rules.rules:
         kind = rule.WhichOneof("kind") or ""
         given = ((field.name, value) for field, value in getattr(rule, kind).ListFields()) if kind else ()
-        parameters = ", ".join(f"{name}: {value if isinstance(value, str) else f'{value:g}'}" for name, value in given)
+        parameters = ", ".join(f"{name}: {_shown(value)}" for name, value in given)
         rows.append({"name": rule.name, "kind": kind, "series": rule.series, "parameters": parameters})
     return rows
+
+
+def _shown(value: Any) -> str:
+    """As YAML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _check_message(value: Any, message: Descriptor, place: str, within: str) -> None:

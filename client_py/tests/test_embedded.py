@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,12 +36,19 @@ def running(process_id: int) -> bool:
         return False
 
 
+def store_in(data_dir: Path, made: float = 1e9) -> Path:
+    """The files by which the client knows a store, and how old it is."""
+    (data_dir / "store").mkdir(parents=True)
+    for name in ("CURRENT", "IDENTITY"):
+        (data_dir / "store" / name).touch()
+    os.utime(data_dir / "store" / "IDENTITY", (made, made))
+    return data_dir
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path, fake_binary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MSPROBE_SERVER_BINARY", str(fake_binary))
-    path = tmp_path / "store"
-    (path / "store").mkdir(parents=True)
-    return path
+    return store_in(tmp_path / "store")
 
 
 def test_a_command_starts_a_server_and_ends_it_in_order(run_client: Run, data_dir: Path, fake_binary: Path) -> None:
@@ -120,6 +131,29 @@ def test_a_directory_that_another_server_has(data_dir: Path) -> None:
         Client(data_dir=data_dir)
 
 
+def test_a_copied_directory_is_not_that_of_the_server_that_it_names(data_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "running"
+    with socket.socket(socket.AF_UNIX) as listener, (data_dir / "msprobe-server.lock").open("w"):
+        listener.bind(str(path))
+        listener.listen()
+        (data_dir / "server.json").write_text(json.dumps({"address": f"unix:{path}", "pid": os.getpid()}))
+        with EmbeddedServer(data_dir) as server:
+            assert server.address == f"unix:{path}"
+        with EmbeddedServer(shutil.copytree(data_dir, tmp_path / "copy")) as server:
+            assert server.address != f"unix:{path}"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("content", [None, "[" * 200_000, '{"pid": "x", "address": 3}', "{}", "\0"])
+def test_a_directory_whose_server_json_is_none_has_a_server_of_its_own(content: str | None, data_dir: Path) -> None:
+    if content is None:
+        os.mkfifo(data_dir / "server.json")
+    else:
+        (data_dir / "server.json").write_text(content)
+    with EmbeddedServer(data_dir) as server:
+        assert server.process_id is not None
+
+
 def test_a_directory_that_does_not_exist_is_made_for_import_only(
     run_client: Run, data_dir: Path, fake_binary: Path, tmp_path: Path
 ) -> None:
@@ -138,13 +172,55 @@ def test_a_directory_that_does_not_exist_is_made_for_import_only(
     assert missing.is_dir()
 
 
-def test_a_dump_path_names_the_store_that_is_below_it(fake_binary: Path, data_dir: Path, tmp_path: Path) -> None:
+def test_a_dump_path_means_the_one_data_directory_below_it(data_dir: Path, tmp_path: Path) -> None:
     dump_path = tmp_path / "dump"
-    embedded = dump_path / ".msprobe" / "0-1"
-    (embedded / "store").mkdir(parents=True)
-    with pytest.raises(InvalidArgument, match=f"dump is no data directory.* is below it: {embedded}$"):
-        Client(data_dir=dump_path)
-    assert [path.name for path in dump_path.iterdir()] == [".msprobe"]
+    embedded = store_in(dump_path / ".msprobe" / "0-1")
+    (dump_path / ".msprobe" / "spool").mkdir()  # there while the program runs
+    for given in (dump_path, dump_path / ".msprobe", embedded):
+        with Client(data_dir=given) as client:
+            assert len(client.runs()) == 1
+        (embedded / "drained").unlink()
+    assert sorted(path.name for path in dump_path.rglob("*") if path.is_dir()) == [".msprobe", "0-1", "spool", "store"]
+
+
+def test_of_several_below_it_one_has_to_be_given(data_dir: Path, tmp_path: Path) -> None:
+    embedded = tmp_path / "my dump" / ".msprobe"
+    old, newest = store_in(embedded / "b", made=1e9), store_in(embedded / "a", made=2e9)
+    os.utime(old / "store" / "CURRENT", (3e9, 3e9))  # somebody has read it since
+    for given in (embedded.parent, embedded):
+        said = f"{given} has 2 data directories below it; give one of them, the newest is the last: '{old}' '{newest}'"
+        with pytest.raises(InvalidArgument, match=f"^{re.escape(said)}$"):
+            Client(data_dir=given)
+
+
+@pytest.mark.parametrize("given", ["dump", "dump/.msprobe", "dump/.msprobe/0-1", "dump/step0", "data/store"])
+def test_a_reader_makes_no_store(run_client: Run, fake_binary: Path, tmp_path: Path, given: str) -> None:
+    for directory in ("dump/.msprobe/0-1", "dump/.msprobe/spool", "dump/step0/rank0"):
+        (tmp_path / directory).mkdir(parents=True)
+    store_in(tmp_path / "data")
+    before = sorted(tmp_path.rglob("*"))
+    where = ["--data_dir", tmp_path / given]
+    result = run_client("runs", *where, MSPROBE_SERVER_BINARY=str(fake_binary))
+    said = f"data directory {tmp_path / given} holds no store; give the data_dir of a msprobe-server, or the dump_path"
+    assert result.returncode == 3 and said in result.stderr and result.stdout == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_create_makes_the_store_in_an_empty_directory(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with Client(data_dir=tmp_path / "empty", create=True) as client:
+        assert len(client.runs()) == 1
+
+
+def test_a_dump_path_in_place_of_a_run_is_told(run_client: Run, tmp_path: Path) -> None:
+    store_in(tmp_path / "my dump" / ".msprobe" / "0-1")
+    for command in (["series"], ["export", "-o", tmp_path / "out"], ["rules"]):
+        result = run_client(*command, tmp_path / "my dump")
+        said = " ".join(result.stderr.replace("│", " ").split())
+        where = f"--data_dir '{tmp_path}/my dump'"
+        assert result.returncode == 2 and "is a dump_path, not the name of a run" in said
+        assert f"`msprobe-client runs {where}`" in said
+    assert "no server: give --server ADDRESS" in run_client("series", tmp_path).stderr
 
 
 @pytest.mark.parametrize("binary", ["/nonexistent/server", "/tmp"])

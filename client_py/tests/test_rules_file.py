@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.proto import monitor_pb2
-from msprobe_client.rules_file import read_rules, rules_text
+from msprobe_client.rules_file import read_rules, rule_rows, rules_text
 
 Read = Callable[[str], monitor_pb2.RuleSet]
 
@@ -70,3 +70,8 @@ def test_both_spellings_and_numbers_as_yaml_reads_them(read: Read) -> None:
     assert second.WhichOneof("kind") == "not_finite"
     assert read(rules_text(found)) == found
     assert read(json.dumps({"rules": [{"name": "a", "zScore": {"warmUp": 3, "threshold": 1e4}}]})).rules[0] == first
+
+
+def test_the_table_writes_values_as_the_file_does(read: Read) -> None:
+    found = read("rules: [{name: a, z_score: {threshold: 1e4, above_only: true}}, {name: b, expression: {if: x > 1}}]")
+    assert [row["parameters"] for row in rule_rows(found)] == ["threshold: 10000, above_only: true", "if: x > 1"]

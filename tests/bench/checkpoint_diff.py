@@ -112,7 +112,7 @@ def main() -> int:
             write(target, gib, 1.0 if name == "equal" else 1.0 + 2**-20)
             with (
                 tempfile.TemporaryDirectory() as store,
-                EmbeddedServer(store) as server,
+                EmbeddedServer(store, create=True) as server,
                 Client(server.address) as client,
             ):
                 plain = partial(subprocess.run, ["cat", target, golden], stdout=subprocess.DEVNULL, check=True)

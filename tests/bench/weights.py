@@ -68,8 +68,7 @@ def main() -> int:
         scratch = Path(held.enter_context(tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp"))))
         path = scratch / "weights.safetensors"
         save_file(weights, path)
-        (scratch / "store").mkdir()
-        server = held.enter_context(EmbeddedServer(scratch / "store"))
+        server = held.enter_context(EmbeddedServer(scratch / "store", create=True))
         client = held.enter_context(Client(server.address))
         atexit.register(held.pop_all().close)  # after the debugger's own end, since that is registered later
         os.environ |= {"MSPROBE_SERVER": server.address, "MSPROBE_RUN": "bench"}

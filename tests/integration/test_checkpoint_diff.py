@@ -23,7 +23,7 @@ LAYERS = 4
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    with Client(data_dir=tmp_path_factory.mktemp("store")) as connected:
+    with Client(data_dir=tmp_path_factory.mktemp("store"), create=True) as connected:
         yield connected
 
 

@@ -185,7 +185,7 @@ def test_rules_are_changed_while_the_server_runs(watched, tmp_path):
         "name": "loss-jumps",
         "kind": "z_score",
         "series": "*loss*",
-        "parameters": "threshold: 8, patience: 3, above_only: 1",
+        "parameters": "threshold: 8, patience: 3, above_only: true",
     }
     assert read_rules(saved) == read_rules(documented)
     assert changed[-1]["parameters"] == 'if: lr > 0.01 and "train/loss" > 5'

@@ -30,7 +30,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(store):
-    with Client(data_dir=store) as connected:
+    with Client(data_dir=store, create=True) as connected:
         yield connected
 
 
@@ -317,8 +317,7 @@ def test_memory_does_not_grow_with_a_file(tmp_path):
         with fortran.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header | {"fortran_order": True})
             file.truncate(file.tell() + rows * 2048 * 8)
-        (tmp_path / f"data_{rows}").mkdir()
-        with EmbeddedServer(tmp_path / f"data_{rows}") as server, Client(server.address) as client:
+        with EmbeddedServer(tmp_path / f"data_{rows}", create=True) as server, Client(server.address) as client:
             files = client.tensor_files
             assert files.diff(TensorPlace(small), TensorPlace(small)).kind == "equal"
             files.convert(TensorPlace(small, layout="NZ"), tmp_path / "nz.npy")
@@ -388,6 +387,7 @@ def test_the_command_takes_files_and_the_store_alike(tmp_path):
 
 
 def test_integers_that_no_double_holds_keep_their_digits(tmp_path):
+    Client(data_dir=tmp_path, create=True).close()
     most, least = 2**64 - 1, -(2**63)
     np.save(tmp_path / "a.npy", np.array([most - 1, most, 0], np.uint64))
     np.save(tmp_path / "b.npy", np.array([most - 1, most - 1, 0], np.uint64))

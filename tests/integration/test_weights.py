@@ -245,7 +245,7 @@ def test_the_example_of_the_document(tmp_path):
     (data_dir,) = (tmp_path / "dump" / ".msprobe").iterdir()
     wait_until(lambda: not (data_dir / "server.json").exists(), 60, "the program's own server ends")
     command = [sys.executable, "-m", "msprobe_client", "weights", "rollout", "published.safetensors"]
-    done = run([*command, "--data_dir", data_dir, "--format", "json"], cwd=tmp_path, check=False)
+    done = run([*command, "--data_dir", "dump", "--format", "json"], cwd=tmp_path, check=False)
     assert done.returncode == 1, done.stderr
     answer = json.loads(done.stdout)
     said = [(row["verdict"], row["name"], row["said"]) for row in answer["rows"]]

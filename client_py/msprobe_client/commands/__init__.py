@@ -149,6 +149,7 @@ def _root(
     """Read, export and import what msprobe-server stores.
 
     The server is --server ADDRESS, else $MSPROBE_SERVER, or with --data_dir DIR one that is started for the command.
+    DIR is a data directory, or the dump_path of a program that captured without one.
     """
     del version
     context.obj = Common(server, data_dir, output_format, Access(ca, cert, key, token_file))

@@ -74,7 +74,7 @@ def run(
     tally: Tally[OpenedCheckpoint] = Tally(AGREEING, every=every)
     with (
         scratch_directory() as scratch,
-        Client(data_dir=scratch) as client,
+        Client(data_dir=scratch, create=True) as client,
         progress.bar("checkpoint-diff", "tensors") as advance,
     ):
         found = client.checkpoints.diff(

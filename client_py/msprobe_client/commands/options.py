@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -67,7 +68,7 @@ DataDir = Annotated[
         "--data_dir",
         "--data-dir",
         metavar="DIR",
-        help="Start a server on this data directory, and end it afterwards",
+        help="Start a server on this data directory, or on the one of this dump_path, and end it afterwards",
         show_default=False,
     ),
 ]
@@ -133,6 +134,7 @@ class Common:
         self.data_dir = data_dir
         self.format = chosen
         self.access = access
+        self.run: str | None = None  # the argument RUN of the command, if it has one
 
     def overridden(self, server: str | None, data_dir: Path | None, chosen: Format | None) -> Common:
         if server is not None or data_dir is not None:
@@ -143,6 +145,8 @@ class Common:
         if self.server is not None and self.data_dir is not None:
             raise typer.BadParameter("--server and --data_dir exclude each other; give one of them")
         if self.server is None and self.data_dir is None and not os.environ.get(ENVIRONMENT):
+            if not create:  # there RUN is a name to give
+                self._refuse_a_dump_path()
             raise typer.BadParameter(f"no server: give --server ADDRESS or --data_dir DIR, or set {ENVIRONMENT}")
         # A failure is one line of ours, without gRPC's own log beside it.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -154,10 +158,22 @@ class Common:
             usage(target_of, address, "--server" if self.server else ENVIRONMENT)
         return Client(address, data_dir=self.data_dir, create=create, access=self.access)
 
+    def _refuse_a_dump_path(self) -> None:
+        from msprobe_client.embedded import data_directories
+
+        if self.run and Path(self.run).is_dir() and data_directories(Path(self.run)):
+            where = f"--data_dir {shlex.quote(self.run)}"
+            raise typer.BadParameter(
+                f"{self.run} is a dump_path, not the name of a run: give {where} and a run that "
+                f"`msprobe-client runs {where}` lists"
+            )
+
 
 def common(context: typer.Context, server: str | None, data_dir: Path | None, chosen: Format | None = None) -> Common:
     root = context.find_root().obj
-    return (root if isinstance(root, Common) else Common(None, None, None)).overridden(server, data_dir, chosen)
+    found = (root if isinstance(root, Common) else Common(None, None, None)).overridden(server, data_dir, chosen)
+    found.run = context.params.get("run")
+    return found
 
 
 def usage(check: Callable[[str], T], value: str, option: str) -> T:

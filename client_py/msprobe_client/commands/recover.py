@@ -38,8 +38,9 @@ def run(
 ) -> None:
     """Send what processes had captured and not sent when they were killed.
 
-    What was for a server of a dump_path goes there, and its steps are exported. Sessions whose processes live are left
-    to them. Ends with 3 where something stays, and says why.
+    What was for a server of a dump_path goes there, and its steps are exported; the one that was still open follows
+    within seconds, with a file INCOMPLETE. Sessions whose processes live are left to them. Ends with 3 where something
+    stays, and says why.
     """
     options = common(context, None, None, output_format)
     from msprobe_client.output import Column, Format, show, write

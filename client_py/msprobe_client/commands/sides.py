@@ -200,5 +200,5 @@ def connected(options: Common, *sources: str) -> Iterator[Client]:
     from msprobe_client.client import Client
     from msprobe_client.scratch import scratch_directory
 
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         yield client

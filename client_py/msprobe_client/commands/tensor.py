@@ -109,7 +109,7 @@ def _files(options: Common, *tensors: str) -> Iterator[tuple[TensorFiles, list[P
                 )
             paths.append(fetched)
         scratch = held.enter_context(scratch_directory())
-        yield held.enter_context(Client(data_dir=scratch)).tensor_files, paths
+        yield held.enter_context(Client(data_dir=scratch, create=True)).tensor_files, paths
 
 
 def _rank(text: str) -> Rank:

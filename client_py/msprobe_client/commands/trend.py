@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -15,9 +16,11 @@ from msprobe_client.commands.sides import SourceOf, connected
 from msprobe_client.commands.tensor_filters import StatisticName
 
 if TYPE_CHECKING:
-    from msprobe_client.tensors import TrendSeries
+    from msprobe_client.model import Rank
+    from msprobe_client.tensors import TrendPoint, TrendSeries
 
 _PICTURES = (".png", ".svg", ".pdf")
+_SERIES = 1000  # without --limit
 
 EXAMPLES = (
     "msprobe-client trend tuesday 'Functional.*.output.0' --statistic max --plot",
@@ -67,15 +70,9 @@ def run(
         from msprobe_client.output import progress
 
         with progress.bar("trend", "files") as advance:
-            series = client.trend(
-                source,
-                name,
-                golden=diff,
-                statistics=[item.value for item in statistic or [StatisticName.norm]],
-                steps=selection.ranges,
-                ranks=selection.ranks,
-                limit=limit,
-                progress=advance,
+            ask = partial(client.trend, source, name, golden=diff, steps=selection.ranges, ranks=selection.ranks)
+            series = ask(
+                statistics=[item.value for item in statistic or [StatisticName.norm]], limit=limit, progress=advance
             )
             if plot or picture:
                 found = list(series)
@@ -84,7 +81,8 @@ def run(
                 first = next(series, None)
                 if first is not None:
                     found = [first]
-                    _write(first, series, options.format, output, diff is not None)
+                    captured = _Captured(partial(ask, statistics=("max", "min"), limit=2 * (limit or _SERIES)))
+                    _write(first, series, captured, options.format, output, diff is not None)
         if not found:
             raise NotFound(f"no tensor of {source} is called {name} there; `find {source} --name '*'` lists what is")
     if plot or picture:
@@ -97,7 +95,14 @@ def run(
             drawing.show(found, sys.stdout)
 
 
-def _write(first: TrendSeries, rest: Iterator[TrendSeries], chosen: Any, output: Path | None, paired: bool) -> None:
+def _write(
+    first: TrendSeries,
+    rest: Iterator[TrendSeries],
+    captured: _Captured,
+    chosen: Any,
+    output: Path | None,
+    paired: bool,
+) -> None:
     from msprobe_client.output import Column, Format, show, write
 
     number = show.number
@@ -120,14 +125,57 @@ def _write(first: TrendSeries, rest: Iterator[TrendSeries], chosen: Any, output:
         yield first
         yield from rest
 
-    rows = (
-        map(_series_row, series()) if chosen == Format.json else (row for one in series() for row in _point_rows(one))
-    )
+    if chosen == Format.json:
+        rows = (_series_row(one, captured) for one in series())
+    else:
+        rows = (row for one in series() for row in _point_rows(one, captured))
     write(chosen, columns, rows, output)
 
 
-def _point_rows(series: TrendSeries) -> Iterator[dict[str, Any]]:
+class _Captured:
+    """Values as they are shown: None where a statistic was not captured, which the wire gives as NaN.
+
+    A count is finite wherever it was captured, and any other statistic wherever Max and Min are. extremes: asks for
+    these two; it is asked once, and only if some value is NaN.
+    """
+
+    def __init__(self, extremes: Callable[[], Iterable[TrendSeries]]) -> None:
+        self._extremes = extremes
+        self._asked = False
+        self._known: set[tuple[str, Rank]] = set()  # tensors of which Max and Min were told
+        self._not_finite: set[tuple[str, Rank, int, int, int]] = set()  # and where: step, token, side
+
+    def value(self, series: TrendSeries, point: TrendPoint) -> float | None:
+        return self._shown(series, point, point.value, 0)
+
+    def golden(self, series: TrendSeries, point: TrendPoint) -> float | None:
+        return self._shown(series, point, point.golden, 1)
+
+    def _shown(self, series: TrendSeries, point: TrendPoint, value: float | None, side: int) -> float | None:
+        from msprobe_client.tensors import COUNTS
+
+        if value is None or not math.isnan(value) or series.statistic in (None, "max", "min"):
+            return value
+        return None if series.statistic in COUNTS or self._finite_extremes(series, point, side) else value
+
+    def _finite_extremes(self, series: TrendSeries, point: TrendPoint, side: int) -> bool:
+        if not self._asked:
+            self._asked = True
+            for each in self._extremes():
+                self._known.add((each.name, each.rank))
+                self._not_finite.update(
+                    (each.name, each.rank, at.step, at.token, number)
+                    for at in each.points
+                    for number, value in enumerate((at.value, at.golden))
+                    if value is not None and not math.isfinite(value)
+                )
+        place = (series.name, series.rank, point.step, point.token, side)
+        return (series.name, series.rank) in self._known and place not in self._not_finite
+
+
+def _point_rows(series: TrendSeries, captured: _Captured) -> Iterator[dict[str, Any]]:
     for point in series.points:
+        value, golden = captured.value(series, point), captured.golden(series, point)
         yield {
             "name": series.name,
             "rank": series.rank,
@@ -136,20 +184,13 @@ def _point_rows(series: TrendSeries) -> Iterator[dict[str, Any]]:
             "shape": series.shape,
             "step": point.step,
             "token": point.token,
-            "value": _captured(series, point.value),
-            "golden": _captured(series, point.golden),
-            "difference": None if point.golden is None else _captured(series, point.value - point.golden),
+            "value": value,
+            "golden": golden,
+            "difference": None if value is None or golden is None else value - golden,
         }
 
 
-def _captured(series: TrendSeries, value: float | None) -> float | None:
-    """None: a count that was not captured. Other statistics may be NaN."""
-    from msprobe_client.tensors import COUNTS
-
-    return None if value is not None and math.isnan(value) and series.statistic in COUNTS else value
-
-
-def _series_row(series: TrendSeries) -> dict[str, Any]:
+def _series_row(series: TrendSeries, captured: _Captured) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": series.name,
         "rank": series.rank,
@@ -158,8 +199,8 @@ def _series_row(series: TrendSeries) -> dict[str, Any]:
         "shape": series.shape,
         "step": [point.step for point in series.points],
         "token": [point.token for point in series.points],
-        "value": [_captured(series, point.value) for point in series.points],
+        "value": [captured.value(series, point) for point in series.points],
     }
     if series.points and series.points[0].golden is not None:
-        row["golden"] = [_captured(series, point.golden) for point in series.points]
+        row["golden"] = [captured.golden(series, point) for point in series.points]
     return row

@@ -210,7 +210,7 @@ def write_results(
     with (
         scratch_directory() as scratch,
         scratch_directory() as calibrated,
-        Client(data_dir=scratch) as client,
+        Client(data_dir=scratch, create=True) as client,
     ):
         if config:
             from msprobe_client.calibration import Calibration

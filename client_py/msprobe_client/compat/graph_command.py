@@ -150,7 +150,7 @@ def _write(given: argparse.Namespace, layouts: list[analysis_pb2.ParallelLayout]
     advance: Callable[[int, int], None] = progress.at
     if given.file_type == "json" and not layouts:
         print(f"{_COMMAND}: --file_type json is for merged ranks (--rank_size, --tp, --pp); this is a database")
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         if given.file_type == "json" and layouts:
             dump = client.merged_dump(target, given.output_path, layouts[0], progress=advance)
             progress.done()

@@ -46,7 +46,7 @@ def _check(step: Path, output: Path) -> None:
 
     if not step.is_dir():
         raise InvalidArgument(f"{step} is not a directory; name a step with rank0, rank1, ... in it")
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         found = [item for item in client.overflow(step.resolve(), with_entries=True) if not item.first]
     path = write_anomalies(first_of_each_rank(found), output)
     print(

@@ -48,7 +48,7 @@ def _run(source: Path, suffix: str, output: Path) -> None:
         raise InvalidArgument(f"{source} holds no files; an ATB .bin or a kernel dump is needed there")
     wrong = []
     written = 0
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         for file in found:
             try:
                 for path in converted(client.tensor_files, file, output, suffix):

@@ -94,7 +94,7 @@ class Shell(cmd.Cmd):
             from msprobe_client.client import Client
 
             scratch = self._held.enter_context(scratch_directory())
-            self._started = self._held.enter_context(Client(data_dir=scratch)).tensor_files
+            self._started = self._held.enter_context(Client(data_dir=scratch, create=True)).tensor_files
         return self._started
 
     def onecmd(self, line: str) -> bool:

@@ -32,7 +32,7 @@ def _of_dump(path: Path, name: str) -> Iterator[str]:
     from msprobe_client.client import Client
     from msprobe_client.scratch import scratch_directory
 
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         literal = name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
         found = list(client.find(path, name=f"{literal}*"))
     title = ["", "Statistic Info:"]

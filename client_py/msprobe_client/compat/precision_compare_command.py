@@ -56,7 +56,7 @@ def _compare(npu: Path, gpu: Path, output: Path) -> None:
     operations = {name: _operation(npu, name) for name in rows}
     details = []
     by_call: dict[str, dict[str, list[Judged]]] = {}
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         standards = Standards(client)
         dtypes = {name: row["DEVICE Dtype"].strip().removeprefix("torch.") for name, row in rows.items()}
         standards.ask((operations[name], dtypes[name]) for name in rows)

@@ -79,7 +79,7 @@ def _write(given: argparse.Namespace) -> None:
             f"{data} holds neither a dump (step0/rank0/dump.json) nor files of a training monitor "
             "({time}-rank0-{id}/actv_0-0.csv, rank_0/module_step0-0.csv)"
         )
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         for kind in kinds:
             report = client.trend_database(
                 data.resolve(),

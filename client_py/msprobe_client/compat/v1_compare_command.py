@@ -98,7 +98,7 @@ def compare_v1(
     from msprobe_client.compat.v1_result import V1Result
 
     npu, bench = sides(target, golden)
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         return [
             report.path
             for report in client.compare_tables(

@@ -28,7 +28,7 @@ def compare_checkpoints(one: Path, other: Path, target: Path) -> tuple[int, list
     notes: list[str] = []
     found: dict[str, dict[str, Any]] = {}
     alone: dict[str, list[str]] = {"only-target": [], "only-golden": []}
-    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch, create=True) as client:
         for item in client.checkpoints.diff(one, other, note=notes.append):
             if item.kind in alone:
                 alone[item.kind].append(item.name)
