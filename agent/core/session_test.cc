@@ -123,8 +123,13 @@ TEST_F(SessionTest, DropPolicyCountsExactlyWhatIsMissing) {
   Open();
   constexpr uint32_t kEmitted = 20'000;
   const absl::Time began = absl::Now();
+  ::testing::internal::CaptureStdout();
   for (uint32_t i = 0; i < kEmitted; ++i) Emit(i / 10'000, i);
+  const std::string log = ::testing::internal::GetCapturedStdout();
   EXPECT_LT(absl::Now() - began, absl::Seconds(20));
+  const size_t told = log.find("records are left out, from step 0 on");
+  EXPECT_NE(told, std::string::npos) << log;
+  EXPECT_EQ(log.find("records are left out", told + 1), std::string::npos) << "it is said once";
   const uint64_t dropped = session_->counters().fragments_dropped;
   EXPECT_GT(dropped, 0);
   fake_.Start();

@@ -1,12 +1,13 @@
 """A process that may start no further thread: gRPC waits also for those of its own that could not be started."""
 
+import contextlib
 import pathlib
 import sys
 import tempfile
 
 import pytest
 from harness.dumps import write_config
-from harness.processes import PROGRAMS, external_server, run, wait_until
+from harness.processes import PROGRAMS, Background, external_server, run
 from msprobe_client.client import Client
 
 # Nobody else's on this machine, for the limit counts all threads of a user. It reads what root's Python lies in.
@@ -51,10 +52,19 @@ def test_a_program_runs_and_leaves_whichever_thread_is_missing(threads, tmp_path
         assert done.returncode == 0 and "END" in done.stdout.splitlines(), done.stderr
 
 
-def test_what_waited_for_a_thread_arrives_once_there_is_one(tmp_path, dump_path, server):
-    config = write_config(tmp_path / "config.json", dump_path, server=server)
-    run([*as_user(10), PROGRAMS / "few_threads.py", config], timeout=120, OMP_NUM_THREADS="1", MSPROBE_RUN="starved")
-    with Client(server) as client:
-        wait_until(
-            lambda: [step.state for step in client.steps("starved")] == ["complete"] * 4, 60, "all steps are there"
+def test_what_waited_for_a_thread_arrives_once_there_is_one(tmp_path, dump_path):
+    socket = tmp_path / "server.sock"
+    config = write_config(tmp_path / "config.json", dump_path, server=f"unix:{socket}")
+    program = [*as_user(64), PROGRAMS / "few_threads.py", config]
+    with contextlib.ExitStack() as held:
+        first = contextlib.ExitStack()
+        first.enter_context(external_server(socket, tmp_path / "data", tmp_path / "first.log"))
+        running = held.enter_context(
+            Background(program, tmp_path / "program.log", OMP_NUM_THREADS="1", MSPROBE_RUN="starved")
         )
+        running.wait_for(lambda: "FEW" in running.output, 60, "its threads are limited")
+        first.close()
+        held.enter_context(external_server(socket, tmp_path / "data", tmp_path / "second.log"))
+        running.finish(60)
+        with Client(f"unix:{socket}") as client:
+            assert [step.state for step in client.steps("starved")] == ["complete"] * 7

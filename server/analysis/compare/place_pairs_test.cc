@@ -42,10 +42,10 @@ struct Paired {
   std::vector<std::pair<bool, Place>> unpaired;
   absl::Status status;
 };
-Paired Pair(std::vector<Place> target, std::vector<Place> golden) {
+Paired Pair(std::vector<Place> target, std::vector<Place> golden, const PlaceScope& scope = {}) {
   Paired paired;
   std::vector<UnpairedPlace> unpaired;
-  const auto pairs = PairPlaces(Places(std::move(target)), Places(std::move(golden)), {}, unpaired);
+  const auto pairs = PairPlaces(Places(std::move(target)), Places(std::move(golden)), scope, unpaired);
   paired.status = pairs.status();
   if (pairs.ok()) {
     for (const PlacePair& pair : *pairs) paired.pairs.push_back({pair.target, pair.golden});
@@ -79,6 +79,8 @@ TEST(PairPlaces, NothingInCommonIsAnError) {
   EXPECT_EQ(paired.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(paired.status.message()),
               HasSubstr("the target has step 0 rank0, step 1 rank0; the golden side has step 2 rank0, step 3 rank0"));
+  const Paired asked = Pair({Rank(0, 0), Rank(1, 0)}, {Rank(0, 0), Rank(1, 0)}, {.steps = {{50, 50}}, .ranks = {}});
+  EXPECT_THAT(std::string(asked.status.message()), HasSubstr("no step and rank of those that are asked for that both"));
 }
 
 }  // namespace
