@@ -10,7 +10,8 @@
 
 namespace msprobe::capture {
 
-MachineLoad::MachineLoad(const char* load) : file_(open(load, O_RDONLY | O_CLOEXEC)) {}
+MachineLoad::MachineLoad(const char* load)
+    : file_(open(load, O_RDONLY | O_CLOEXEC)), cores_(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))) {}
 
 MachineLoad::~MachineLoad() {
   if (file_ >= 0) close(file_);
@@ -26,7 +27,7 @@ int MachineLoad::IdleCores() const {
   for (int i = 0; i < 3; ++i) rest.remove_prefix(std::min(rest.size(), rest.find(' ') + 1));
   int running = 0;
   if (std::from_chars(rest.data(), rest.data() + rest.size(), running).ec != std::errc()) return kUnknown;
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) - running;
+  return cores_ - running;
 }
 
 }  // namespace msprobe::capture

@@ -19,6 +19,7 @@ class MachineLoad {
 
  private:
   const int file_;
+  const int cores_;  // counted once: glibc opens a file for it
 };
 
 }  // namespace msprobe::capture
