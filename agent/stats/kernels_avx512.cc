@@ -84,7 +84,7 @@ struct Simd {
   static __m512d PlusDoubles(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
   template <bool kCareful>
-  class Accumulator {
+  class Extremes {
    public:
     Floats Look(const Floats& floats) {
       const __m512 x = floats.all;
@@ -104,31 +104,43 @@ struct Simd {
         return Split(_mm512_maskz_mov_ps(finite, x));
       }
     }
+    void Finish(FloatSums* out) const {
+      out->max = _mm512_reduce_max_ps(max_);
+      out->min = _mm512_reduce_min_ps(min_);
+      out->zeros = zeros_;
+      out->nans = nans_;
+      out->positive_infs = positive_infs_;
+      out->negative_infs = negative_infs_;
+    }
+
+   private:
+    __m512 max_ = _mm512_set1_ps(-__builtin_inff());
+    __m512 min_ = _mm512_set1_ps(__builtin_inff());
+    uint64_t zeros_ = 0;
+    uint64_t nans_ = 0;
+    uint64_t positive_infs_ = 0;
+    uint64_t negative_infs_ = 0;
+  };
+
+  class Sums {
+   public:
+    void Add(const Floats& x) {
+      const __m512d low = _mm512_cvtps_pd(x.low);
+      const __m512d high = _mm512_cvtps_pd(x.high);
+      sum_low_ = PlusDoubles(sum_low_, low);
+      sum_high_ = PlusDoubles(sum_high_, high);
+      squares_low_ = _mm512_fmadd_pd(low, low, squares_low_);
+      squares_high_ = _mm512_fmadd_pd(high, high, squares_high_);
+    }
     void AddSums(const Floats& sum, const Floats& squares) {
       sum_low_ = PlusDoubles(sum_low_, _mm512_cvtps_pd(sum.low));
       sum_high_ = PlusDoubles(sum_high_, _mm512_cvtps_pd(sum.high));
       squares_low_ = PlusDoubles(squares_low_, _mm512_cvtps_pd(squares.low));
       squares_high_ = PlusDoubles(squares_high_, _mm512_cvtps_pd(squares.high));
     }
-    void Add(const Floats& x) {
-      const Floats kept = Look(x);
-      const __m512d low = _mm512_cvtps_pd(kept.low);
-      const __m512d high = _mm512_cvtps_pd(kept.high);
-      sum_low_ = PlusDoubles(sum_low_, low);
-      sum_high_ = PlusDoubles(sum_high_, high);
-      squares_low_ = _mm512_fmadd_pd(low, low, squares_low_);
-      squares_high_ = _mm512_fmadd_pd(high, high, squares_high_);
-    }
-
-    FloatSums Finish() const {
-      return FloatSums{_mm512_reduce_add_pd(_mm512_add_pd(sum_low_, sum_high_)),
-                       _mm512_reduce_add_pd(_mm512_add_pd(squares_low_, squares_high_)),
-                       _mm512_reduce_max_ps(max_),
-                       _mm512_reduce_min_ps(min_),
-                       zeros_,
-                       nans_,
-                       positive_infs_,
-                       negative_infs_};
+    void AddTo(FloatSums* out) const {
+      out->sum += _mm512_reduce_add_pd(_mm512_add_pd(sum_low_, sum_high_));
+      out->squares += _mm512_reduce_add_pd(_mm512_add_pd(squares_low_, squares_high_));
     }
 
    private:
@@ -136,12 +148,6 @@ struct Simd {
     __m512d sum_high_ = _mm512_setzero_pd();
     __m512d squares_low_ = _mm512_setzero_pd();
     __m512d squares_high_ = _mm512_setzero_pd();
-    __m512 max_ = _mm512_set1_ps(-__builtin_inff());
-    __m512 min_ = _mm512_set1_ps(__builtin_inff());
-    uint64_t zeros_ = 0;
-    uint64_t nans_ = 0;
-    uint64_t positive_infs_ = 0;
-    uint64_t negative_infs_ = 0;
   };
 
   template <bool kCareful>

@@ -32,7 +32,7 @@ struct Simd {
   static float64x2_t High(Floats x) { return vcvt_high_f64_f32(x); }
 
   template <bool kCareful>
-  class Accumulator {
+  class Extremes {
    public:
     Floats Look(Floats x) {
       Floats kept = x;
@@ -53,38 +53,16 @@ struct Simd {
       zeros_ = vsubq_u32(zeros_, vceqzq_f32(x));
       return kept;
     }
-    void AddSums(Floats sum, Floats squares) {
-      sum_low_ = vaddq_f64(sum_low_, Low(sum));
-      sum_high_ = vaddq_f64(sum_high_, High(sum));
-      squares_low_ = vaddq_f64(squares_low_, Low(squares));
-      squares_high_ = vaddq_f64(squares_high_, High(squares));
-    }
-    void Add(Floats x) {
-      const Floats kept = Look(x);
-      const float64x2_t low = Low(kept);
-      const float64x2_t high = High(kept);
-      sum_low_ = vaddq_f64(sum_low_, low);
-      sum_high_ = vaddq_f64(sum_high_, high);
-      squares_low_ = vfmaq_f64(squares_low_, low, low);
-      squares_high_ = vfmaq_f64(squares_high_, high, high);
-    }
-
-    FloatSums Finish() const {
-      return FloatSums{vaddvq_f64(vaddq_f64(sum_low_, sum_high_)),
-                       vaddvq_f64(vaddq_f64(squares_low_, squares_high_)),
-                       vmaxvq_f32(max_),
-                       vminvq_f32(min_),
-                       vaddvq_u32(zeros_),
-                       kCareful ? vectors_ * kFloats - vaddvq_u32(not_nans_) : 0,
-                       vaddvq_u32(positive_infs_),
-                       vaddvq_u32(negative_infs_)};
+    void Finish(FloatSums* out) const {
+      out->max = vmaxvq_f32(max_);
+      out->min = vminvq_f32(min_);
+      out->zeros = vaddvq_u32(zeros_);
+      out->nans = kCareful ? vectors_ * kFloats - vaddvq_u32(not_nans_) : 0;
+      out->positive_infs = vaddvq_u32(positive_infs_);
+      out->negative_infs = vaddvq_u32(negative_infs_);
     }
 
    private:
-    float64x2_t sum_low_ = vdupq_n_f64(0);
-    float64x2_t sum_high_ = vdupq_n_f64(0);
-    float64x2_t squares_low_ = vdupq_n_f64(0);
-    float64x2_t squares_high_ = vdupq_n_f64(0);
     Floats max_ = vdupq_n_f32(-__builtin_inff());
     Floats min_ = vdupq_n_f32(__builtin_inff());
     uint32x4_t zeros_ = vdupq_n_u32(0);
@@ -92,6 +70,34 @@ struct Simd {
     uint32x4_t positive_infs_ = vdupq_n_u32(0);
     uint32x4_t negative_infs_ = vdupq_n_u32(0);
     uint64_t vectors_ = 0;
+  };
+
+  class Sums {
+   public:
+    void Add(Floats x) {
+      const float64x2_t low = Low(x);
+      const float64x2_t high = High(x);
+      sum_low_ = vaddq_f64(sum_low_, low);
+      sum_high_ = vaddq_f64(sum_high_, high);
+      squares_low_ = vfmaq_f64(squares_low_, low, low);
+      squares_high_ = vfmaq_f64(squares_high_, high, high);
+    }
+    void AddSums(Floats sum, Floats squares) {
+      sum_low_ = vaddq_f64(sum_low_, Low(sum));
+      sum_high_ = vaddq_f64(sum_high_, High(sum));
+      squares_low_ = vaddq_f64(squares_low_, Low(squares));
+      squares_high_ = vaddq_f64(squares_high_, High(squares));
+    }
+    void AddTo(FloatSums* out) const {
+      out->sum += vaddvq_f64(vaddq_f64(sum_low_, sum_high_));
+      out->squares += vaddvq_f64(vaddq_f64(squares_low_, squares_high_));
+    }
+
+   private:
+    float64x2_t sum_low_ = vdupq_n_f64(0);
+    float64x2_t sum_high_ = vdupq_n_f64(0);
+    float64x2_t squares_low_ = vdupq_n_f64(0);
+    float64x2_t squares_high_ = vdupq_n_f64(0);
   };
 
   template <bool kCareful>

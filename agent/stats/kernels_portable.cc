@@ -60,7 +60,7 @@ struct Simd {
   static Floats PlusSquare(Floats sum, Floats x) { return sum + x * x; }
 
   template <bool kCareful>
-  class Accumulator {
+  class Extremes {
    public:
     Floats Look(Floats x) {
       Int4 finite{};
@@ -85,42 +85,48 @@ struct Simd {
       zeros_ -= x == 0.0f;
       return kept;
     }
+    void Finish(FloatSums* out) const {
+      for (int i = 0; i < 4; ++i) {
+        out->max = max_[i] > out->max ? max_[i] : out->max;
+        out->min = min_[i] < out->min ? min_[i] : out->min;
+        out->zeros += static_cast<uint64_t>(zeros_[i]);
+        out->nans += static_cast<uint64_t>(nans_[i]);
+        out->positive_infs += static_cast<uint64_t>(positive_infs_[i]);
+        out->negative_infs += static_cast<uint64_t>(negative_infs_[i]);
+      }
+    }
+
+   private:
+    Floats max_ = Floats{} - __builtin_inff();
+    Floats min_ = Floats{} + __builtin_inff();
+    Int4 zeros_{}, nans_{}, positive_infs_{}, negative_infs_{};
+  };
+
+  class Sums {
+   public:
+    void Add(Floats x) {
+      const Double2 low = Low(x);
+      const Double2 high = High(x);
+      sum_low_ += low;
+      sum_high_ += high;
+      squares_low_ += low * low;
+      squares_high_ += high * high;
+    }
     void AddSums(Floats sum, Floats squares) {
       sum_low_ += Low(sum);
       sum_high_ += High(sum);
       squares_low_ += Low(squares);
       squares_high_ += High(squares);
     }
-    void Add(Floats x) {
-      const Floats kept = Look(x);
-      const Double2 low = Low(kept);
-      const Double2 high = High(kept);
-      sum_low_ += low;
-      sum_high_ += high;
-      squares_low_ += low * low;
-      squares_high_ += high * high;
-    }
-
-    FloatSums Finish() const {
+    void AddTo(FloatSums* out) const {
       const Double2 sum = sum_low_ + sum_high_;
       const Double2 squares = squares_low_ + squares_high_;
-      FloatSums out{sum[0] + sum[1], squares[0] + squares[1], -kHuge, kHuge, 0, 0, 0, 0};
-      for (int i = 0; i < 4; ++i) {
-        out.max = max_[i] > out.max ? max_[i] : out.max;
-        out.min = min_[i] < out.min ? min_[i] : out.min;
-        out.zeros += static_cast<uint64_t>(zeros_[i]);
-        out.nans += static_cast<uint64_t>(nans_[i]);
-        out.positive_infs += static_cast<uint64_t>(positive_infs_[i]);
-        out.negative_infs += static_cast<uint64_t>(negative_infs_[i]);
-      }
-      return out;
+      out->sum += sum[0] + sum[1];
+      out->squares += squares[0] + squares[1];
     }
 
    private:
     Double2 sum_low_{}, sum_high_{}, squares_low_{}, squares_high_{};
-    Floats max_ = Floats{} - __builtin_inff();
-    Floats min_ = Floats{} + __builtin_inff();
-    Int4 zeros_{}, nans_{}, positive_infs_{}, negative_infs_{};
   };
 
   template <bool kCareful>
