@@ -64,8 +64,12 @@ class TrendJoin:
         if head is None or (head.name, head.rank, head.statistic) != (message.name, message.rank, message.statistic):
             yield from self.finish()
             self._head = message
-        golden: Iterable[float | None] = message.golden if self._paired else [None] * len(message.step)
-        self._points += map(TrendPoint, message.step, message.token, message.value, golden)
+        value: list[float | None] = list(message.value)
+        golden: list[float | None] = list(message.golden) if self._paired else [None] * len(value)
+        for numbers, without in ((value, message.without_value), (golden, message.without_golden)):
+            for index in without:
+                numbers[index] = None
+        self._points += map(TrendPoint, message.step, message.token, value, golden)
 
     def finish(self) -> Iterator[TrendSeries]:
         if self._head is not None:

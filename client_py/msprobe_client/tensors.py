@@ -25,8 +25,6 @@ Statistic: TypeAlias = Literal[
     "range",
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-# Numbers of elements: they are finite wherever they were captured.
-COUNTS: frozenset[Statistic] = frozenset({"nan", "inf", "zero", "elements", "zero_share"})
 Comparison: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 Predicate: TypeAlias = tuple[Statistic, Comparison, float]
@@ -36,8 +34,8 @@ Predicate: TypeAlias = tuple[Statistic, Comparison, float]
 class TrendPoint:
     step: int
     token: int
-    value: float  # NaN: the step has the tensor and not the statistic
-    golden: float | None  # None: only one side was asked for
+    value: float | None  # None: the step has no such tensor, or not the statistic
+    golden: float | None  # so of the golden side; None, too, where only one side was asked for
 
 
 @dataclass(frozen=True, slots=True)

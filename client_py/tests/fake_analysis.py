@@ -55,7 +55,7 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     cancelled: threading.Event
 
     def Trend(self, request: analysis_pb2.TrendRequest, context: Any) -> Iterator[analysis_pb2.TrendResponse]:
-        """Two ranks; of rank1 in two messages, with a NaN."""
+        """Two ranks; of rank1 in two messages, with a NaN, and without the statistic nan of the last step."""
         self.requests.append(request)
         if request.scope.name_glob == "nothing":
             return
@@ -72,6 +72,9 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
                         dtype="torch.float32",
                         shape="[2]",
                     )
+                    if (rank.number, statistic, steps[-1]) == (1, analysis_pb2.STATISTIC_NAN, 3):
+                        series.value[-1] = math.nan
+                        series.without_value.append(len(steps) - 1)
                     if request.HasField("golden"):
                         series.golden.extend(step + 0.25 for step in steps)
                     yield analysis_pb2.TrendResponse(series=series)

@@ -67,14 +67,14 @@ def test_a_trend_is_csv_json_and_the_difference_of_two(ask: Run) -> None:
     assert (
         series[1]["step"] == [0, 1, 2, 3]
         and series[1]["value"] == [0.5, "NaN", 2.5, 3.5]
-        and series[3]["value"][1] is None
+        and series[3]["value"] == [0.5, "NaN", 2.5, None]
     )
 
 
-def test_counts_that_were_not_captured_are_absent(ask: Run) -> None:
+def test_what_was_not_captured_is_absent_and_no_nan(ask: Run) -> None:
     points = list(csv.DictReader(ask("trend", "training", "*", "-s", "nan", "--format", "csv").stdout.splitlines()))
-    assert [row["value"] for row in points] == ["0.5", "1.5", "2.5", "0.5", "", "2.5", "3.5"]
-    assert "not finite" not in ask("trend", "training", "*", "-s", "nan", "--plot").stdout
+    assert [row["value"] for row in points] == ["0.5", "1.5", "2.5", "0.5", "NaN", "2.5", ""]
+    assert "rank1 nan: not finite at step 1\n" in ask("trend", "training", "*", "-s", "nan", "--plot").stdout
 
 
 def test_a_trend_is_drawn(ask: Run, tmp_path: Path) -> None:

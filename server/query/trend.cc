@@ -24,6 +24,22 @@ constexpr uint32_t kDefaultLimit = 1000;
 constexpr int kPointsAMessage = 20'000;
 const double kNone = std::numeric_limits<double>::quiet_NaN();
 
+struct TrendPoint {
+  uint32_t step, token;
+  std::optional<double> value, golden;
+};
+
+void AddPoint(const TrendPoint& point, bool paired, v1::TrendSeries& series) {
+  const auto index = static_cast<uint32_t>(series.step_size());
+  series.add_step(point.step);
+  series.add_token(point.token);
+  series.add_value(point.value.value_or(kNone));
+  if (!point.value.has_value()) series.add_without_value(index);
+  if (!paired) return;
+  series.add_golden(point.golden.value_or(kNone));
+  if (!point.golden.has_value()) series.add_without_golden(index);
+}
+
 class Trends : public TrendSink {
  public:
   Trends(const AnalysisContext& context, const v1::TrendRequest& request, const std::function<bool()>& cancelled,
@@ -69,7 +85,7 @@ class Trends : public TrendSink {
   }
 
   void Point(uint32_t step, uint32_t token, std::optional<double> value, std::optional<double> golden) override {
-    series_at_->points.emplace_back(step, token, value.value_or(kNone), golden.value_or(kNone));
+    series_at_->points.push_back({step, token, value, golden});
   }
 
   bool Progress(size_t done, size_t total) override {
@@ -83,7 +99,7 @@ class Trends : public TrendSink {
   struct Series {
     v1::TrendSeries message;          // its head
     std::tuple<Place, size_t> first;  // where it was seen first: step and rank, row
-    std::vector<std::tuple<uint32_t, uint32_t, double, double>> points;
+    std::vector<TrendPoint> points;
   };
 
   absl::StatusOr<std::vector<TrendStop>> StopsOf(const OpenedSource& target,
@@ -150,21 +166,20 @@ class Trends : public TrendSink {
     }
     for (auto& [name, points] : *series) {
       const v1::Rank rank = RankOfCode(name.second);
-      v1::TrendSeries message;
-      message.set_name(name.first);
-      *message.mutable_rank() = rank;
+      Series scalar;
+      scalar.message.set_name(name.first);
+      *scalar.message.mutable_rank() = rank;
       std::map<uint32_t, double> others;
       for (const SeriesPoint& point : golden[name]) others[point.step] = point.value;
       for (const SeriesPoint& point : points) {
         if (!scope.Takes({point.step, {rank.kind(), rank.number()}})) continue;
-        message.add_step(point.step);
-        message.add_token(0);
-        message.add_value(point.value);
-        if (!request_.has_golden()) continue;
         const auto other = others.find(point.step);
-        message.add_golden(other == others.end() ? kNone : other->second);
+        scalar.points.push_back({.step = point.step,
+                                 .token = 0,
+                                 .value = point.value,
+                                 .golden = other == others.end() ? std::nullopt : std::optional(other->second)});
       }
-      if (message.step_size() > 0) scalars_.push_back(std::move(message));
+      if (!scalar.points.empty()) scalars_.push_back(std::move(scalar));
     }
     return absl::OkStatus();
   }
@@ -174,20 +189,8 @@ class Trends : public TrendSink {
   }
 
   absl::Status SendScalars() {
-    for (v1::TrendSeries& whole : scalars_) {
-      for (int at = 0; at < whole.step_size(); at += kPointsAMessage) {
-        v1::TrendResponse response;
-        v1::TrendSeries& message = *response.mutable_series();
-        message.set_name(whole.name());
-        *message.mutable_rank() = whole.rank();
-        for (int i = at; i < std::min(whole.step_size(), at + kPointsAMessage); ++i) {
-          message.add_step(whole.step(i));
-          message.add_token(0);
-          message.add_value(whole.value(i));
-          if (i < whole.golden_size()) message.add_golden(whole.golden(i));
-        }
-        if (!send_(response)) return PeerGone();
-      }
+    for (const Series& series : scalars_) {
+      if (!SendPoints(series, false)) return PeerGone();
     }
     return absl::OkStatus();
   }
@@ -195,27 +198,28 @@ class Trends : public TrendSink {
   absl::Status SendSeries() {
     std::stable_sort(series_.begin(), series_.end(),
                      [](const Series& a, const Series& b) { return a.first < b.first; });
-    for (size_t i = 0; i < series_.size(); ++i) {
-      Series& series = series_[i];
-      std::stable_sort(series.points.begin(), series.points.end(), [](const auto& a, const auto& b) {
-        return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+    for (Series& series : series_) {
+      std::stable_sort(series.points.begin(), series.points.end(), [](const TrendPoint& a, const TrendPoint& b) {
+        return std::tie(a.step, a.token) < std::tie(b.step, b.token);
       });
-      for (size_t at = 0; at < series.points.size();) {
-        v1::TrendResponse response;
-        v1::TrendSeries& message = *response.mutable_series();
-        message = series.message;
-        for (int points = 0; points < kPointsAMessage && at < series.points.size(); ++points, ++at) {
-          const auto& [step, token, value, golden] = series.points[at];
-          message.add_step(step);
-          message.add_token(token);
-          message.add_value(value);
-          if (request_.has_golden()) message.add_golden(golden);
-        }
-        response.set_truncated(truncated_ && i + 1 == series_.size() && at == series.points.size());
-        if (!send_(response)) return PeerGone();
-      }
+      if (!SendPoints(series, truncated_ && &series == &series_.back())) return PeerGone();
     }
     return absl::OkStatus();
+  }
+
+  // truncated: as TrendResponse has it, with the last of these. False: the peer is gone.
+  bool SendPoints(const Series& series, bool truncated) const {
+    for (size_t at = 0; at < series.points.size();) {
+      v1::TrendResponse response;
+      v1::TrendSeries& message = *response.mutable_series();
+      message = series.message;
+      for (int points = 0; points < kPointsAMessage && at < series.points.size(); ++points, ++at) {
+        AddPoint(series.points[at], request_.has_golden(), message);
+      }
+      response.set_truncated(truncated && at == series.points.size());
+      if (!send_(response)) return false;
+    }
+    return true;
   }
 
   const AnalysisContext& context_;
@@ -226,7 +230,7 @@ class Trends : public TrendSink {
   std::map<std::tuple<std::string, std::pair<int, uint32_t>, size_t>, size_t> index_;
   std::vector<Series> series_;
   Series* series_at_ = nullptr;  // of the points that come
-  std::vector<v1::TrendSeries> scalars_;
+  std::vector<Series> scalars_;
   bool truncated_ = false;
 };
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -16,11 +14,9 @@ from msprobe_client.commands.sides import SourceOf, connected
 from msprobe_client.commands.tensor_filters import StatisticName
 
 if TYPE_CHECKING:
-    from msprobe_client.model import Rank
-    from msprobe_client.tensors import TrendPoint, TrendSeries
+    from msprobe_client.tensors import TrendSeries
 
 _PICTURES = (".png", ".svg", ".pdf")
-_SERIES = 1000  # without --limit
 
 EXAMPLES = (
     "msprobe-client trend tuesday 'Functional.*.output.0' --statistic max --plot",
@@ -70,9 +66,15 @@ def run(
         from msprobe_client.output import progress
 
         with progress.bar("trend", "files") as advance:
-            ask = partial(client.trend, source, name, golden=diff, steps=selection.ranges, ranks=selection.ranks)
-            series = ask(
-                statistics=[item.value for item in statistic or [StatisticName.norm]], limit=limit, progress=advance
+            series = client.trend(
+                source,
+                name,
+                golden=diff,
+                statistics=[item.value for item in statistic or [StatisticName.norm]],
+                steps=selection.ranges,
+                ranks=selection.ranks,
+                limit=limit,
+                progress=advance,
             )
             if plot or picture:
                 found = list(series)
@@ -81,8 +83,7 @@ def run(
                 first = next(series, None)
                 if first is not None:
                     found = [first]
-                    captured = _Captured(partial(ask, statistics=("max", "min"), limit=2 * (limit or _SERIES)))
-                    _write(first, series, captured, options.format, output, diff is not None)
+                    _write(first, series, options.format, output, diff is not None)
         if not found:
             raise NotFound(f"no tensor of {source} is called {name} there; `find {source} --name '*'` lists what is")
     if plot or picture:
@@ -98,7 +99,6 @@ def run(
 def _write(
     first: TrendSeries,
     rest: Iterator[TrendSeries],
-    captured: _Captured,
     chosen: Any,
     output: Path | None,
     paired: bool,
@@ -126,56 +126,15 @@ def _write(
         yield from rest
 
     if chosen == Format.json:
-        rows = (_series_row(one, captured) for one in series())
+        rows = (_series_row(one, paired) for one in series())
     else:
-        rows = (row for one in series() for row in _point_rows(one, captured))
+        rows = (row for one in series() for row in _point_rows(one))
     write(chosen, columns, rows, output)
 
 
-class _Captured:
-    """Values as they are shown: None where a statistic was not captured, which the wire gives as NaN.
-
-    A count is finite wherever it was captured, and any other statistic wherever Max and Min are. extremes: asks for
-    these two; it is asked once, and only if some value is NaN.
-    """
-
-    def __init__(self, extremes: Callable[[], Iterable[TrendSeries]]) -> None:
-        self._extremes = extremes
-        self._asked = False
-        self._known: set[tuple[str, Rank]] = set()  # tensors of which Max and Min were told
-        self._not_finite: set[tuple[str, Rank, int, int, int]] = set()  # and where: step, token, side
-
-    def value(self, series: TrendSeries, point: TrendPoint) -> float | None:
-        return self._shown(series, point, point.value, 0)
-
-    def golden(self, series: TrendSeries, point: TrendPoint) -> float | None:
-        return self._shown(series, point, point.golden, 1)
-
-    def _shown(self, series: TrendSeries, point: TrendPoint, value: float | None, side: int) -> float | None:
-        from msprobe_client.tensors import COUNTS
-
-        if value is None or not math.isnan(value) or series.statistic in (None, "max", "min"):
-            return value
-        return None if series.statistic in COUNTS or self._finite_extremes(series, point, side) else value
-
-    def _finite_extremes(self, series: TrendSeries, point: TrendPoint, side: int) -> bool:
-        if not self._asked:
-            self._asked = True
-            for each in self._extremes():
-                self._known.add((each.name, each.rank))
-                self._not_finite.update(
-                    (each.name, each.rank, at.step, at.token, number)
-                    for at in each.points
-                    for number, value in enumerate((at.value, at.golden))
-                    if value is not None and not math.isfinite(value)
-                )
-        place = (series.name, series.rank, point.step, point.token, side)
-        return (series.name, series.rank) in self._known and place not in self._not_finite
-
-
-def _point_rows(series: TrendSeries, captured: _Captured) -> Iterator[dict[str, Any]]:
+def _point_rows(series: TrendSeries) -> Iterator[dict[str, Any]]:
     for point in series.points:
-        value, golden = captured.value(series, point), captured.golden(series, point)
+        value, golden = point.value, point.golden
         yield {
             "name": series.name,
             "rank": series.rank,
@@ -190,7 +149,7 @@ def _point_rows(series: TrendSeries, captured: _Captured) -> Iterator[dict[str, 
         }
 
 
-def _series_row(series: TrendSeries, captured: _Captured) -> dict[str, Any]:
+def _series_row(series: TrendSeries, paired: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": series.name,
         "rank": series.rank,
@@ -199,8 +158,8 @@ def _series_row(series: TrendSeries, captured: _Captured) -> dict[str, Any]:
         "shape": series.shape,
         "step": [point.step for point in series.points],
         "token": [point.token for point in series.points],
-        "value": [captured.value(series, point) for point in series.points],
+        "value": [point.value for point in series.points],
     }
-    if series.points and series.points[0].golden is not None:
-        row["golden"] = [captured.golden(series, point) for point in series.points]
+    if paired:
+        row["golden"] = [point.golden for point in series.points]
     return row

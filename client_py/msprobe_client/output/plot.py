@@ -11,7 +11,7 @@ from typing import TextIO
 
 from msprobe_client.output.extras import extra
 from msprobe_client.output.whole_file import whole_file
-from msprobe_client.tensors import COUNTS, TrendSeries
+from msprobe_client.tensors import TrendSeries
 
 # Lines that can still be told apart.
 _MAX_LINES = 12
@@ -94,16 +94,14 @@ def _lines(series: Sequence[TrendSeries]) -> Iterator[tuple[str, list[int], list
 
 
 def _not_captured(series: Sequence[TrendSeries]) -> list[str]:
-    counts = [one for one in series if one.statistic in COUNTS]
-    return [_label(one) for one in counts if all(math.isnan(point.value) for point in one.points)]
+    return [_label(one) for one in series if all(point.value is None for point in one.points)]
 
 
 def _gaps(series: Sequence[TrendSeries]) -> Iterator[tuple[str, list[int]]]:
     by_token = _by_token(series)
     for one in series:
-        if one.statistic in COUNTS:
-            continue
-        found = [x for x, point in zip(_x(one, by_token), one.points, strict=True) if not math.isfinite(point.value)]
+        values = [point.value for point in one.points]
+        found = [x for x, y in zip(_x(one, by_token), values, strict=True) if y is not None and not math.isfinite(y)]
         if found:
             yield _label(one), found
 
