@@ -48,6 +48,7 @@ Found: TypeAlias = ComparedTensor | RollUp | UnpairedStep
 StepRange: TypeAlias = tuple[int, int]
 
 RUN_PREFIX = "run:"
+_UPLOADED = ".uploaded-"  # begins the names of runs that are deleted soon
 
 
 class Importer(Protocol):
@@ -88,10 +89,18 @@ def sources(
         yield made
 
 
+def as_given(text: str, sides: Iterable[analysis_pb2.Source], given: Iterable[str | os.PathLike[str]]) -> str:
+    """The text with the paths that were given in place of the names under which they were uploaded."""
+    for side, path in zip(sides, given, strict=True):
+        if side.run.startswith(_UPLOADED):
+            text = text.replace(side.run, os.fspath(path))
+    return text
+
+
 @contextmanager
 def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[str]:
     """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
-    run = f".uploaded-{secrets.token_hex(8)}"
+    run = f"{_UPLOADED}{secrets.token_hex(8)}"
     try:
         try:
             client.import_dump(path.parent if path.is_file() else path, run, tensors=tensors)

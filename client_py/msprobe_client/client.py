@@ -401,7 +401,7 @@ class Client:
                 if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif kind == "note":
-                    note(response.note)
+                    note(analysis_client.as_given(response.note, sides, (target, golden)))
                 yield from analysis_client.found(response)
 
     def first_divergence(
@@ -442,7 +442,7 @@ class Client:
                 elif kind == "unpaired":
                     yield analysis_client.unpaired(response.unpaired)
                 elif kind == "note":
-                    note(response.note)
+                    note(analysis_client.as_given(response.note, sides, (target, golden)))
                 elif kind == "divergence":
                     yield analysis_client.divergence(response.divergence)
 
@@ -566,7 +566,7 @@ class Client:
                 if kind == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif kind == "note":
-                    note(response.note)
+                    note(analysis_client.as_given(response.note, (side,), (source,)))
                 elif kind == "overflow":
                     yield analysis_client.overflow(response.overflow)
 

@@ -207,6 +207,11 @@ def test_directories_are_uploaded_to_a_server_that_others_use(run_client: Run, b
             (bad / "dump.json").write_text("{")
             result = run_client("compare", target, bad, "--server", address)
             assert result.returncode == FAILED and result.stderr.count("\n") == 1 and "dump.json" in result.stderr
+            cut = dump(tmp_path / "cut" / "step0" / "rank0", {"Torch.f.0.forward": call(tensor(1.0))})
+            (cut / "INCOMPLETE").write_text("killed")
+            for sides in (["overflow", tmp_path / "cut"], ["compare", target, tmp_path / "cut"]):
+                result = run_client(*sides, "--server", address)
+                assert f"step 0 of {tmp_path / 'cut'}, rank 0: incomplete, " in result.stdout, result.stderr
             assert rows(run_client("runs", "--server", address, "--format", "json")) == []
         finally:
             server.terminate()

@@ -12,7 +12,6 @@ namespace msprobe::server {
 namespace {
 
 constexpr int kMaxEvidence = 20;
-constexpr size_t kMaxNotes = 20;
 
 std::string BlameName(v1::Blame blame) {
   std::string name(v1::Blame_Name(blame).substr(sizeof("BLAME_") - 1));
@@ -41,7 +40,7 @@ absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, 
         if (response.has_progress()) {
           return context.tell(response.progress().steps_done(), response.progress().steps_total());
         }
-        if (!response.note().empty() && notes.size() < kMaxNotes) notes.push_back(response.note());
+        if (!response.note().empty()) notes.push_back(response.note());
         if (response.has_divergence() && response.divergence().first()) first = response.divergence();
         return true;
       });
@@ -68,12 +67,7 @@ absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, 
     json.EndArray();
     json.EndObject();
   }
-  if (!notes.empty()) {
-    json.Name("notes");
-    json.StartArray();
-    for (const std::string& note : notes) json.Text(note);
-    json.EndArray();
-  }
+  WriteNotes(json, notes);
   json.EndObject();
   return absl::OkStatus();
 }

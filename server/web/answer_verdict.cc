@@ -1,7 +1,12 @@
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "server/query/opened_source.h"
+#include "server/query/side_notes.h"
 #include "server/web/origin_json.h"
 #include "server/web/web_question.h"
 
@@ -27,11 +32,21 @@ absl::Status FindOrigin(const WebContext& context, const std::string& run, const
   });
 }
 
+// Of the steps that nothing comes to any more.
+absl::StatusOr<std::vector<std::string>> NotesOf(const WebContext& context, const std::string& run) {
+  auto source = OpenedSource::OpenRun(run, context.analysis);
+  if (!source.ok()) return source.status();
+  std::vector<StepTables::Place> places;
+  std::ranges::copy_if(source->places(), std::back_inserter(places),
+                       [&](const StepTables::Place& place) { return !source->IsOpen(place); });
+  return NotesOfMissingRecords(*source, places);
+}
+
 }  // namespace
 
-// Where NaN or infinity began first: {"origin": as of AnswerOrigins, "suspects", "read"}. "suspects" counts the steps
-// with any, over all ranks; "read" those that were looked at. "origin" is left out if none of these began there: a
-// mask, or memory that nothing was written to.
+// Where NaN or infinity began first: {"origin": as of AnswerOrigins, "suspects", "read", "notes"}. "suspects" counts
+// the steps with any, over all ranks; "read" those that were looked at. "origin" is left out if none of these began
+// there: a mask, or memory that nothing was written to. The notes say which steps lack records.
 absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   if (!run.ok()) return run.status();
@@ -58,6 +73,8 @@ absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, Jso
     if (!status.ok()) return status;
     if (!context.tell(read, suspects.size())) return PeerGone();
   }
+  auto notes = NotesOf(context, *run);
+  if (!notes.ok()) return notes.status();
   json.StartObject();
   if (origin.has_value()) {
     json.Name("origin");
@@ -67,6 +84,7 @@ absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, Jso
   json.Uint64(count);
   json.Name("read");
   json.Uint64(read);
+  WriteNotes(json, *notes);
   json.EndObject();
   return absl::OkStatus();
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "server/format/cat.h"
@@ -11,16 +13,28 @@ namespace {
 
 constexpr size_t kRoomOfLacks = 8'000;  // bytes that answers leave free
 
-// The run's name as AnswerRuns writes it.
-std::string Named(const std::string& run) {
+// As it stands inside a string of JSON.
+std::string Escaped(const std::string& text) {
   JsonWriter json(/*strict=*/true);
-  json.Text(run);
-  return Cat("\"run\":", json.Take());
+  json.Text(text);
+  const std::string quoted = json.Take();
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 // An answer stands under the title of its run.
 const std::string& TitleOf(const ReportQuestion& question, const std::string& run) {
   return run == question.run ? question.run_title : question.golden_title;
+}
+
+// A directory was uploaded as a run of a name that nothing else has; an answer may have it anywhere.
+std::string WithTitles(const ReportQuestion& question, const std::string& answer) {
+  std::vector<std::pair<std::string, std::string>> titles;
+  for (const std::string& run : {question.run, question.golden}) {
+    if (!run.empty() && run != TitleOf(question, run)) {
+      titles.emplace_back(Escaped(run), Escaped(TitleOf(question, run)));
+    }
+  }
+  return absl::StrReplaceAll(answer, titles);
 }
 
 }  // namespace
@@ -44,11 +58,7 @@ absl::StatusOr<int> RecordedAnswers::Add(const Part& part, rapidjson::Document* 
 }
 
 std::string RecordedAnswers::Recorded(const Part& part, const std::string& answer) const {
-  std::string text = answer;
-  if (part.kind == "runs") {
-    const std::string& run = part.parameters.at("run");
-    text = absl::StrReplaceAll(text, {{Named(run), Named(TitleOf(question_, run))}});
-  }
+  const std::string text = WithTitles(question_, answer);
   JsonWriter json(/*strict=*/true);
   json.StartObject();
   json.Name("kind");

@@ -67,6 +67,9 @@ void WriteSpans(JsonWriter& json, const char* name, size_t count,
 // Writes each name with its text.
 void WriteTexts(JsonWriter& json, std::initializer_list<std::pair<const char*, std::string>> texts);
 
+// Writes "notes", the first 20 of them, where there are any.
+void WriteNotes(JsonWriter& json, std::span<const std::string> notes);
+
 // Writes a number. NaN and the infinities become strings, because JSON has no numbers for them.
 void WriteNumber(JsonWriter& json, double value);
 

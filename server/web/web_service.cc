@@ -118,6 +118,15 @@ void WriteTexts(JsonWriter& json, std::initializer_list<std::pair<const char*, s
   }
 }
 
+void WriteNotes(JsonWriter& json, std::span<const std::string> notes) {
+  constexpr size_t kMost = 20;
+  if (notes.empty()) return;
+  json.Name("notes");
+  json.StartArray();
+  for (const std::string& note : notes.first(std::min(notes.size(), kMost))) json.Text(note);
+  json.EndArray();
+}
+
 void WriteNumber(JsonWriter& json, double value) {
   if (std::isfinite(value)) {
     json.Double(value);

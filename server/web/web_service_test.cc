@@ -211,6 +211,16 @@ TEST_F(WebServiceTest, WhereARunEndedInAStepWhatItLacksIsNotedAndNoDivergence) {
   }
   EXPECT_THAT(Ask("divergence", {{"run", "ended early"}, {"golden", "whole"}}),
               HasSubstr("{\"answer\":{\"notes\":[\"step 0 of ended early, rank 0: incomplete, "));
+  EXPECT_THAT(Ask("verdict", {{"run", "ended early"}}),
+              HasSubstr("\"suspects\":0,\"read\":0,\"notes\":[\"step 0 of ended early, rank 0: incomplete, "));
+  EXPECT_THAT(Ask("verdict", {{"run", "whole"}}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
+}
+
+TEST_F(WebServiceTest, AStepThatGoesOnIsNotedByNoVerdict) {
+  ScriptedAgent agent("goes on", "goes on");
+  agent.Call(0, "add");
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  EXPECT_THAT(Ask("verdict", {{"run", "goes on"}}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
 }
 
 TEST_F(WebServiceTest, OfEqualDifferencesTheEarliestComesFirst) {

@@ -176,6 +176,17 @@ def test_directories_need_no_server_of_ones_own(client, dumps, shown, tmp_path):
     assert ".uploaded" not in file.read_text(), "it has the directory's name"
 
 
+def test_clean_is_said_of_what_there_is(client, dumps, shown, tmp_path):
+    shutil.copytree(dumps / "healthy", tmp_path / "cut")
+    last = next((tmp_path / "cut" / f"step{STEPS - 1}").iterdir())
+    (last / "INCOMPLETE").write_text("the program was killed")
+    run([client, "report", "cut", "-o", "report.html"], cwd=tmp_path, MSPROBE_SERVER="")
+    page = shown(tmp_path / "report.html")
+    first, note = page.locator("#verdict > p").all_inner_texts()
+    assert first.startswith(f"Clean, as far as there are records: no NaN, no infinity in {STEPS} steps of 1 rank, ")
+    assert re.fullmatch(rf"Note: step {STEPS - 1} of cut, process \d+: incomplete, its program was gone .*\.", note)
+
+
 def test_names_that_are_html_stay_text(client, dumps, shown, tmp_path):
     rank = tmp_path / "evil" / "step0" / "rank0"
     shutil.copytree(next((dumps / "healthy" / "step0").iterdir()), rank)

@@ -14,7 +14,7 @@ import {RecordView} from '/record.js';
 import {RunTable} from '/runs.js';
 import {ask, hasToken, useToken} from '/server.js';
 import {$} from '/text.js';
-import {divergenceLines, framesOf, overflowLine} from '/verdict.js';
+import {divergenceLines, framesOf, overflowLines} from '/verdict.js';
 
 let runs = [];
 let selected = null;  // {rank, step, record, tensor} of the record that is shown
@@ -151,10 +151,10 @@ const presentGraph = () => graph.present({ ...choice.chosen, rank: choice.chosen
 
 async function presentVerdict() {
   const { run } = choice;
-  const verdict = run.nan_tensors + run.inf_tensors ? (await ask("verdict", { run: run.run })).answer : null;
-  origin = verdict?.origin ?? null;
+  const verdict = (await ask("verdict", { run: run.run })).answer;
+  origin = verdict.origin ?? null;
   const frames = origin ? await framesOf(run.run, origin) : [];
-  $("verdict").replaceChildren(overflowLine(run, verdict, frames, () => openFound(origin)));
+  $("verdict").replaceChildren(...overflowLines(run, verdict, frames, () => openFound(origin)));
   $("live").hidden = !run.open_sessions;
   if (chosenByHand) return;
   selected = origin ? { rank: origin.rank, step: origin.step, record: origin.op, tensor: origin.tensor } : null;

@@ -11,7 +11,7 @@ import { RecordView } from "/record.js";
 import { maker } from "/runs.js";
 import { ask, recordedAnswers } from "/server.js";
 import { $, element, many, moment, rankText } from "/text.js";
-import { divergenceLines, framesOf, overflowLine } from "/verdict.js";
+import { divergenceLines, framesOf, overflowLines } from "/verdict.js";
 
 const about = JSON.parse($("about").textContent);
 const sides = [about.run, about.golden].filter(Boolean), lacks = JSON.parse($("lacking").textContent);
@@ -49,8 +49,8 @@ async function presentRuns() {
 // Also says which module it is about.
 async function presentVerdict() {
   const [run] = (await ask("runs", { run: about.run })).answer, verdict = (await ask("verdict", { run: about.run })).answer;
-  const bad = run.nan_tensors + run.inf_tensors > 0, frames = verdict.origin ? await framesOf(about.run, verdict.origin).catch(() => []) : [];
-  $("verdict").replaceChildren(overflowLine(run, bad ? verdict : null, frames, () => openFound(verdict.origin)));
+  const frames = verdict.origin ? await framesOf(about.run, verdict.origin).catch(() => []) : [];
+  $("verdict").replaceChildren(...overflowLines(run, verdict, frames, () => openFound(verdict.origin)));
   $("modules").dataset.toward = verdict.origin?.module ?? "";
   if (!about.golden) return;
   const { answer } = await ask("divergence", { run: about.run, golden: about.golden });

@@ -18,12 +18,15 @@ function line(kind, parts, opened) {
   return made;
 }
 
-// verdict: the server's answer, or null where the run has neither NaN nor infinity; frames: of the origin's record.
-export function overflowLine(run, verdict, frames, opened) {
+const noteLines = (notes) => notes.map((note) => element("p", `Note: ${note}.`));
+
+// verdict: the server's answer; frames: of the origin's record.
+export const overflowLines = (run, verdict, frames, opened) => [overflowLine(run, verdict, frames, opened), ...noteLines(verdict.notes ?? [])];
+
+function overflowLine(run, { origin, suspects, read, notes }, frames, opened) {
   const extent = `${many(run.steps, "step")} of ${many(run.ranks.length, "rank")}, ${many(run.tensors, "tensor")}${run.open_sessions ? " so far" : ""}`;
   if (!run.steps) return line("clean", ["No step yet."]);
-  if (!verdict) return line("clean", [`Clean: no NaN, no infinity in ${extent}.`]);
-  const { origin, suspects, read } = verdict;
+  if (!suspects) return line("clean", [`Clean${notes ? ", as far as there are records" : ""}: no NaN, no infinity in ${extent}.`]);
   if (!origin) {
     const seen = read < suspects ? `the first ${count(read)} of ${many(suspects, "step")} with NaN or infinity` : `the ${many(suspects, "step")} with NaN or infinity`;
     return line("clean", [`Nothing began to be NaN or infinite: in ${seen} they are masks, or memory that nothing wrote to. ${extent}.`]);
@@ -36,7 +39,7 @@ export function overflowLine(run, verdict, frames, opened) {
 
 // divergence, notes: the server's answer for two runs.
 export function divergenceLines(golden, { divergence, notes = [] }, opened) {
-  return [divergenceLine(golden, divergence, notes, opened), ...notes.map((note) => element("p", `Note: ${note}.`))];
+  return [divergenceLine(golden, divergence, notes, opened), ...noteLines(notes)];
 }
 
 function divergenceLine(golden, divergence, notes, opened) {
