@@ -288,7 +288,7 @@ class Overflow:
         """One sentence: what happened."""
         value = " and ".join(name for name, there in (("NaN", self.nan), ("infinity", self.infinity)) if there)
         how = {
-            "computation": f"{self.tensor} has {value}, though everything that went in is finite",
+            "computation": f"{self.tensor} has {value}, and nothing captured that went in has",
             "weight": f"the weight {self.tensor} has {value}",
             "input": f"the input {self.tensor} has {value}, and no recorded operation made it",
         }

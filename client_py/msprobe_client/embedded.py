@@ -28,6 +28,7 @@ STOP_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 # Should this process be killed, the server leaves by itself.
 IDLE_EXIT_SECONDS = 60
+_MOST_BYTES = 65536  # of server.json
 # Of the directory with the server's socket and log. Not "msprobe-": agents keep /tmp/msprobe-UID.
 PREFIX = "msprobe-server-"
 
@@ -99,12 +100,12 @@ class EmbeddedServer:
     def _advertised(self) -> str | None:
         """The address that the directory's server has written beside the store, if it has the directory and answers."""
         try:
-            said = json_of(self._data_dir / "server.json")
+            said = json_of(self._data_dir / "server.json", most=_MOST_BYTES)
             # A copy of the directory names the server of the original.
             is_held = _has_open(int(said["pid"]), self._data_dir / "msprobe-server.lock")
             address = str(said["address"])
             return address if is_held and _accepts(Path(address.removeprefix("unix:"))) else None
-        except (InvalidArgument, OSError, ValueError, LookupError, TypeError):
+        except (InvalidArgument, OSError, ValueError, OverflowError, LookupError, TypeError):
             return None
 
     def __exit__(

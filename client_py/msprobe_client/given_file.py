@@ -29,16 +29,20 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def text_of(path: str | os.PathLike[str], errors: str = "strict") -> str:
-    """Of UTF-8, with ends of lines as "\\n"; what is no UTF-8 is a UnicodeDecodeError, or as `errors` says."""
+def text_of(path: str | os.PathLike[str], errors: str = "strict", *, most: int | None = None) -> str:
+    """Of UTF-8, with ends of lines as "\\n"; what is no UTF-8 is a UnicodeDecodeError, or as `errors` says. most: a file
+    of more bytes is InvalidArgument."""
     with opened(path) as file:
-        return file.read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise InvalidArgument(f"{path} has more than {most} bytes")
+    return content.decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def json_of(path: str | os.PathLike[str]) -> Any:
-    """InvalidArgument: the file is not JSON. Bare NaN and Infinity are taken."""
+def json_of(path: str | os.PathLike[str], *, most: int | None = None) -> Any:
+    """InvalidArgument: the file is not JSON, or has more than `most` bytes. Bare NaN and Infinity are taken."""
     try:
-        return json.loads(text_of(path))
+        return json.loads(text_of(path, most=most))
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} is not JSON: {_first_line(error)}") from None
 

@@ -144,7 +144,18 @@ def test_a_copied_directory_is_not_that_of_the_server_that_it_names(data_dir: Pa
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("content", [None, "[" * 200_000, '{"pid": "x", "address": 3}', "{}", "\0"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "[" * 60_000,
+        " " * 10_000_000,
+        '{"pid": "x", "address": 3}',
+        '{"pid": 1e400, "address": "unix:/x"}',
+        "{}",
+        "\0",
+    ],
+)
 def test_a_directory_whose_server_json_is_none_has_a_server_of_its_own(content: str | None, data_dir: Path) -> None:
     if content is None:
         os.mkfifo(data_dir / "server.json")

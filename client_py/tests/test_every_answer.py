@@ -206,7 +206,7 @@ def test_a_step_that_never_ended_and_another_level_are_told(
     assert lacks in answer["notes"]
     if command == "overflow":
         assert (
-            "everything that is there is finite in 2 steps, those of each rank counted" in answer["notes"]
+            "nothing that was captured is NaN or infinite in 2 steps, those of each rank counted" in answer["notes"]
             and answer["steps"] == 2
         )
     else:
@@ -320,6 +320,23 @@ def test_a_trend_of_numbers_among_arguments(tmp_path: Path, binary: str, run_cli
     done = run_client("trend", tmp_path / "dump", "*.input.*", "--format", "json", **environment)
     series = {row["name"].rpartition(".")[2]: row["value"] for row in strict(done.stdout)["rows"]}
     assert series == {"1": [0.5, 0.25], "2": [1.0, 0.0]}
+
+
+@pytest.mark.timeout(120)
+def test_without_statistics_nothing_is_called_finite(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
+    for step in (0, 1):
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False}
+        leaf |= {"Max": None, "Min": None, "Mean": None, "Norm": None, "md5": f"0000000{step}"}
+        data = {"Functional.relu.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}}
+        directory = tmp_path / "dump" / f"step{step}" / "rank0"
+        directory.mkdir(parents=True)
+        (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    done = run_client("overflow", tmp_path / "dump", MSPROBE_SERVER_BINARY=binary)
+    assert done.returncode == 0, done.stderr
+    assert f"no statistics were captured in 2 steps of {tmp_path / 'dump'}: whether anything is NaN " in done.stdout
+    assert "everything is finite" not in done.stdout
+    done = run_client("overflow", tmp_path / "dump", "--step", "7", MSPROBE_SERVER_BINARY=binary)
+    assert done.returncode == 3 and "there is no such step and rank; there is step 0 rank0" in done.stderr
 
 
 @pytest.mark.timeout(120)

@@ -489,6 +489,7 @@ int Main(Settings& settings) {
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file at the limit of `ulimit -f` is an error of writing, as a full disk is
 
   // There is no grpc_shutdown: in gRPC 1.51 the last one can wait 10 s for a poller that has nothing left to poll.
   grpc_init();

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/analysis/compare/comparison.h"
+#include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
@@ -62,6 +63,7 @@ class Search {
     for (const StepTables::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
+    if (!SendBlind(*source)) return PeerGone();
     if (!is_named_) {
       return absl::NotFoundError(Cat("no record is called ", request_.scope().name_glob()));
     }
@@ -116,7 +118,7 @@ class Search {
       if (!SendNotes(*source, {place})) return PeerGone();
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
-    return absl::OkStatus();
+    return !unfinished || SendBlind(*source) ? absl::OkStatus() : PeerGone();
   }
 
   // False: the peer is gone.
@@ -127,6 +129,14 @@ class Search {
       if (!send_(response)) return false;
     }
     return true;
+  }
+
+  // Tells of steps without statistics. False: the peer is gone.
+  bool SendBlind(const OpenedSource& source) const {
+    if (blind_ == 0) return true;
+    v1::OverflowResponse response;
+    response.set_note(NoteOfNoStatistics(source, blind_));
+    return send_(response);
   }
 
   bool IsNamed(std::string_view name) const {
@@ -142,6 +152,7 @@ class Search {
     v1::OverflowResponse response;
     uint32_t sent = 0;
     bool first_of_place = true;
+    blind_ += !HasAnyStatistics(table);
     is_named_ =
         is_named_ || std::ranges::any_of(table.entries, [&](const Entry& entry) { return IsNamed(entry.name); });
     for (const OverflowOrigin& origin : origins_[place.second].In(place.first, table)) {
@@ -169,6 +180,7 @@ class Search {
   const std::function<bool()>& cancelled_;
   const Send<v1::OverflowResponse>& send_;
   std::set<StepTables::Place> looked_at_;
+  size_t blind_ = 0;  // steps without statistics
   std::map<decltype(StepTables::Place::second), NewOverflowOrigins> origins_;
   FirstOverflow first_origin_;
   std::optional<v1::Overflow> first_;  // its message

@@ -82,6 +82,11 @@ std::vector<std::string> NotesOfMissingRecords(const OpenedSource& target, const
   return notes;
 }
 
+std::string NoteOfNoStatistics(const OpenedSource& source, size_t steps) {
+  return Cat("no statistics were captured in ", steps, steps == 1 ? " step of " : " steps of ", source.name(),
+             ": whether anything is NaN or infinite there is not known");
+}
+
 std::string NoteOfLevels(const StepTable& target, const StepTable& golden) {
   if (target.level == golden.level || target.level.empty() || golden.level.empty()) return "";
   return Cat(

@@ -20,6 +20,9 @@ std::vector<std::string> NotesOfMissingRecords(const OpenedSource& source,
 std::vector<std::string> NotesOfMissingRecords(const OpenedSource& target, const OpenedSource& golden,
                                                const std::vector<LayoutPair>& pairs, uint32_t golden_step_offset = 0);
 
+// That nothing is known of whether values are NaN or infinite in so many steps, those of each rank counted.
+std::string NoteOfNoStatistics(const OpenedSource& source, size_t steps);
+
 // Empty: both were captured at the same level, or one does not say.
 std::string NoteOfLevels(const StepTable& target, const StepTable& golden);
 

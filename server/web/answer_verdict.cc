@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/analysis/divergence/finiteness.h"
+#include "server/format/cat.h"
 #include "server/query/opened_source.h"
 #include "server/query/side_notes.h"
 #include "server/web/origin_json.h"
@@ -32,21 +34,46 @@ absl::Status FindOrigin(const WebContext& context, const std::string& run, const
   });
 }
 
-// Of the steps that nothing comes to any more.
+// Of the steps that nothing comes to any more, and of whether statistics are captured at all, which the first one
+// shows.
 absl::StatusOr<std::vector<std::string>> NotesOf(const WebContext& context, const std::string& run) {
   auto source = OpenedSource::OpenRun(run, context.analysis);
   if (!source.ok()) return source.status();
   std::vector<StepTables::Place> places;
   std::ranges::copy_if(source->places(), std::back_inserter(places),
                        [&](const StepTables::Place& place) { return !source->IsOpen(place); });
-  return NotesOfMissingRecords(*source, places);
+  std::vector<std::string> notes = NotesOfMissingRecords(*source, places);
+  if (places.empty()) return notes;
+  auto first = source->Read(places.front(), {.stacks = false, .construct = false});
+  if (!first.ok()) return first.status();
+  if (!HasAnyStatistics((*first)->table())) notes.push_back(NoteOfNoStatistics(*source, 1));
+  return notes;
+}
+
+// Rules look at scalars, too, and at steps that are not captured. origin: what was found without them; null: nothing.
+absl::Status AddAlarms(const WebContext& context, const std::string& run, const v1::Overflow* origin,
+                       std::vector<std::string>& notes) {
+  v1::ListAlarmsRequest request;
+  request.set_run(run);
+  std::optional<v1::Alarm> first;
+  size_t count = 0;
+  absl::Status status = ListAlarms(context.query, request, context.cancelled, [&](const v1::Alarm& alarm) {
+    ++count;
+    if (!first.has_value() || alarm.step() < first->step()) first = alarm;
+    return true;
+  });
+  if (!status.ok() || count == 0 || (origin != nullptr && origin->step() <= first->step())) return status;
+  notes.push_back(Cat(count == 1 ? std::string("an alarm") : Cat(count, " alarms, the first"), " at step ",
+                      first->step(), " (", first->rule(), "), ", first->series(), ": ", first->why()));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 // Where NaN or infinity began first: {"origin": as of AnswerOrigins, "suspects", "read", "notes"}. "suspects" counts
 // the steps with any, over all ranks; "read" those that were looked at. "origin" is left out if none of these began
-// there: a mask, or memory that nothing was written to. The notes say which steps lack records.
+// there: a mask, or memory that nothing was written to. The notes say which steps lack records, whether statistics were
+// captured at all, and of alarms.
 absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   if (!run.ok()) return run.status();
@@ -75,6 +102,8 @@ absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, Jso
   }
   auto notes = NotesOf(context, *run);
   if (!notes.ok()) return notes.status();
+  status = AddAlarms(context, *run, origin.has_value() ? &*origin : nullptr, *notes);
+  if (!status.ok()) return status;
   json.StartObject();
   if (origin.has_value()) {
     json.Name("origin");

@@ -46,6 +46,13 @@ void WriteCompared(JsonWriter& json, const v1::ComparedTensor& row) {
                     {"dtype", row.target_dtype()},
                     {"shape", row.target_shape()}});
   const bool scalars = static_cast<Verdict>(row.verdict()) == Verdict::kScalar;
+  if (!scalars && row.statistic().empty()) {  // nothing was compared: one side lacks it
+    for (const char* name : {"target", "golden", "excess"}) {
+      json.Name(name);
+      json.Null();
+    }
+    return;
+  }
   json.Name("target");
   scalars ? WriteScalar(json, row.target_scalar()) : WriteValue(json, row.target_value(), row.exact_target_value());
   json.Name("golden");

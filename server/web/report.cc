@@ -124,6 +124,7 @@ class Report {
       return true;
     });
     if (!status.ok()) return status;
+    if (ranks_.empty()) return absl::NotFoundError(Cat("no step of ", question_.run_title, " has records"));
     for (const std::string& run : {question_.run, question_.golden}) {
       if (run.empty()) continue;
       auto added = answers_.Add({"runs", {{"run", run}}, 80'000});

@@ -216,6 +216,16 @@ TEST_F(WebServiceTest, WhereARunEndedInAStepWhatItLacksIsNotedAndNoDivergence) {
   EXPECT_THAT(Ask("verdict", {{"run", "whole"}}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
 }
 
+TEST_F(WebServiceTest, WhatOneSideLacksHasNoNumbers) {
+  AddRank("one", 0, {2, 1, 5});
+  ScriptedAgent agent("more", "more");
+  agent.Call(0, "add").Call(0, "div").Call(0, "mul").StepEnd(0).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  EXPECT_THAT(
+      Ask("differences", {{"run", "one"}, {"golden", "more"}}),
+      HasSubstr("\"statistic\":\"\",\"dtype\":\"\",\"shape\":\"\",\"target\":null,\"golden\":null,\"excess\":null"));
+}
+
 TEST_F(WebServiceTest, AStepThatGoesOnIsNotedByNoVerdict) {
   ScriptedAgent agent("goes on", "goes on");
   agent.Call(0, "add");

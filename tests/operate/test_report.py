@@ -183,7 +183,7 @@ def test_clean_is_said_of_what_there_is(client, dumps, shown, tmp_path):
     run([client, "report", "cut", "-o", "report.html"], cwd=tmp_path, MSPROBE_SERVER="")
     page = shown(tmp_path / "report.html")
     first, note = page.locator("#verdict > p").all_inner_texts()
-    assert first.startswith(f"Clean, as far as there are records: no NaN, no infinity in {STEPS} steps of 1 rank, ")
+    assert first.startswith(f"Clean, as far as was captured: no NaN, no infinity in {STEPS} steps of 1 rank, ")
     assert re.fullmatch(rf"Note: step {STEPS - 1} of cut, process \d+: incomplete, its program was gone .*\.", note)
 
 

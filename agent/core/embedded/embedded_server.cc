@@ -9,8 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -28,9 +26,24 @@ namespace {
 
 constexpr char kBinaryName[] = "msprobe-server";
 
+// A small regular file; empty where it cannot be read, is another kind of file, or is longer. Others may have put it
+// there: nothing is waited for.
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  constexpr size_t kMost = 65536;
+  std::string content;
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return content;
+  struct stat status {};
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+    char piece[4096];
+    ssize_t size = 0;
+    while (content.size() <= kMost && (size = read(file, piece, sizeof piece)) > 0) {
+      content.append(piece, static_cast<size_t>(size));
+    }
+    if (size < 0 || content.size() > kMost) content.clear();
+  }
+  close(file);
+  return content;
 }
 
 absl::Status MakeDirectories(const std::string& path) {
@@ -55,11 +68,13 @@ absl::StatusOr<std::string> PrivateDirectory(const std::string& path) {
   return path;
 }
 
-// Distinguishes a directory from an earlier one with the same path, whose server may still be listening.
+// Distinguishes a directory from its copies, and from an earlier one with the same path, whose server may still be
+// listening. It stays the same where the directory is moved.
 std::string DirectoryIdentity(const std::string& path) {
   struct statx status {};
   if (statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) return path;
-  return Cat(path, " ", status.stx_ino, " ", status.stx_btime.tv_sec, ".", status.stx_btime.tv_nsec);
+  return Cat(status.stx_dev_major, ":", status.stx_dev_minor, " ", status.stx_ino, " ", status.stx_btime.tv_sec, ".",
+             status.stx_btime.tv_nsec);
 }
 
 bool IsExecutable(const std::string& path) {
@@ -158,10 +173,14 @@ absl::StatusOr<EmbeddedServer> EmbeddedServer::Prepare(const std::string& dump_p
 std::optional<std::string> EmbeddedServer::AdvertisedAddress() const {
   rapidjson::Document parsed;
   const rapidjson::Document& document = parsed;
-  parsed.Parse(ReadFile(data_directory_ + "/server.json").c_str());
+  parsed.Parse<rapidjson::kParseIterativeFlag>(ReadFile(data_directory_ + "/server.json").c_str());
   if (document.HasParseError() || !document.IsObject()) return std::nullopt;
   const auto address = document.FindMember("address");
   if (address == document.MemberEnd() || !address->value.IsString()) return std::nullopt;
+  // A copy of the directory names the server of the original. The socket may lie in the runtime directory of another
+  // process, but it is called after the data directory.
+  const std::filesystem::path socket(address->value.GetString());
+  if (socket.filename() != std::filesystem::path(socket_path_).filename()) return std::nullopt;
   return address->value.GetString();
 }
 

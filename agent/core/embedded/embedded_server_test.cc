@@ -121,8 +121,37 @@ TEST_F(EmbeddedServerTest, PreparesDirectoriesAndAShortPrivateSocketPath) {
   EXPECT_FALSE(server->AdvertisedAddress().has_value());
   std::ofstream(fs::path(server->data_directory()) / "server.json") << "{\"addr";
   EXPECT_FALSE(server->AdvertisedAddress().has_value());
-  std::ofstream(fs::path(server->data_directory()) / "server.json") << R"({"address": "unix:/x", "pid": 1})";
-  EXPECT_EQ(server->AdvertisedAddress(), "unix:/x");
+}
+
+TEST_F(EmbeddedServerTest, OnlyAFileThatNamesThisDirectorysSocketIsBelieved) {
+  const absl::StatusOr<EmbeddedServer> server = EmbeddedServer::Prepare(dump_path_, self_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const fs::path file = fs::path(server->data_directory()) / "server.json";
+  const std::string name = fs::path(server->socket_path()).filename();
+  std::ofstream(file) << R"({"address": "unix:/elsewhere/)" << name << R"(", "pid": 1})";
+  EXPECT_EQ(server->AdvertisedAddress(), "unix:/elsewhere/" + name);
+  const absl::StatusOr<EmbeddedServer> copied = EmbeddedServer::Prepare(dump_path_ / "copy", self_);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  fs::copy_file(file, fs::path(copied->data_directory()) / "server.json");
+  EXPECT_FALSE(copied->AdvertisedAddress().has_value()) << "it is the original's";
+}
+
+TEST_F(EmbeddedServerTest, WhateverLiesInPlaceOfTheAddressIsNoneAndIsNotWaitedFor) {
+  const absl::StatusOr<EmbeddedServer> server = EmbeddedServer::Prepare(dump_path_, self_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const fs::path file = fs::path(server->data_directory()) / "server.json";
+  fs::create_directory(file);
+  EXPECT_FALSE(server->AdvertisedAddress().has_value()) << "a directory";
+  fs::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_FALSE(server->AdvertisedAddress().has_value()) << "a named pipe";
+  fs::remove(file);
+  for (const size_t depth : {size_t{60'000}, size_t{5'000'000}}) {
+    std::ofstream(file) << std::string(depth, '[');
+    EXPECT_FALSE(server->AdvertisedAddress().has_value()) << depth << " deep";
+  }
+  fs::resize_file(file, uintmax_t{1} << 40);
+  EXPECT_FALSE(server->AdvertisedAddress().has_value()) << "a tebibyte of nothing";
 }
 
 TEST_F(EmbeddedServerTest, ADataDirectoryThatAnotherUserPlantedIsRefused) {

@@ -35,6 +35,8 @@ class AwaitedExports {
 
   // The steps that have ended: a server that has exported one already reports it again.
   void AddTo(v1::Hello* hello) const;
+  // Whether a server still has to report some. False where the server does not export.
+  bool any() const { return server_exports_ && !asked_.empty(); }
   // The steps asked for up to `entry`; none where the server does not export.
   std::vector<uint32_t> Missing(uint64_t entry) const;
 

@@ -188,7 +188,8 @@ void Sender::TellOfSpool(const absl::Status& failure) {
 
 Sender::Clock::time_point Sender::Connect(Clock::time_point now) {
   Clock::time_point next_attempt = Clock::time_point::max();
-  const bool has_cause = stays_connected_ || !outbox_.empty();
+  // A server that is gone with everything in its store has files to write still.
+  const bool has_cause = stays_connected_ || !outbox_.empty() || exports_.any();
   if (connection_.state() == Connection::State::kClosed && has_cause) next_attempt = connection_.Open(now);
   if (connection_.state() == Connection::State::kOpen) {
     const bool shares = parts_.shares_memory && HasPayloads(hello_.settings().task());

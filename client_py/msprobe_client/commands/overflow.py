@@ -91,9 +91,9 @@ def run(
 
             def ending() -> Ending:
                 origin = next(iter(every if follow else first), None)
-                what = "everything that is there" if noted else "everything"
+                what = "nothing that was captured is NaN or infinite" if noted else "everything is finite"
                 counted = f"{steps} step{'' if steps == 1 else 's'}, those of each rank counted"
-                notes = [] if every else [f"{what} is finite in {counted}"]
+                notes = [] if every else [f"{what} in {counted}"]
                 notes += noted
                 if anomalies is not None:
                     notes += _write_anomalies(every, anomalies)

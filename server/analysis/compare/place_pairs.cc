@@ -47,6 +47,7 @@ bool PlaceScope::Takes(const Place& place) const {
 
 absl::StatusOr<std::vector<Place>> PlacesIn(const StepTables& source, const PlaceScope& scope) {
   std::vector<Place> places = TakenPlaces(source, scope);
+  if (source.places().empty()) return absl::NotFoundError(Cat("no step of ", source.name(), " has records"));
   if (places.empty()) {
     return absl::NotFoundError(Cat("there is no such step and rank; there is ", PlacesText(source.places())));
   }

@@ -57,6 +57,24 @@ bool IsOneOf(std::string_view entry, std::initializer_list<std::string_view> ope
 
 }  // namespace
 
+bool HasAnyStatistics(const StepTable& table) {
+  bool has_tensors = false;
+  for (const Row& row : table.rows) {
+    if (!row.is_tensor) continue;
+    has_tensors = true;
+    if (row.extended >= 0 || std::ranges::any_of(row.statistics, &Cell::is_number)) return true;
+  }
+  return !has_tensors;
+}
+
+bool IsWrittenInto(const Row& row) {
+  constexpr std::string_view kOut = ".forward.input.out";
+  const size_t at = row.name.rfind(kOut);
+  if (row.state != RowState::kInput || at == std::string_view::npos || row.name.starts_with("Module.")) return false;
+  const std::string_view rest = row.name.substr(at + kOut.size());
+  return rest.empty() || rest.front() == '.';  // one, or one of several
+}
+
 bool GivesUninitialisedMemory(std::string_view entry) {
   return IsOneOf(entry, {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format",
                          "empty_permuted", "resize_"});

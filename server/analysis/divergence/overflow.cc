@@ -107,7 +107,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       const bool is_result = row.state == RowState::kOutput || row.state == RowState::kParametersGrad;
       inputs = inputs || (row.is_tensor && !is_result);
       const Finiteness finiteness = FinitenessOf(table, row);
-      if (finiteness.finite()) continue;
+      if (finiteness.finite() || IsWrittenInto(row)) continue;
       nan = nan || finiteness.nan;
       given = given || !is_result;
       if (!row.is_tensor) continue;
@@ -123,7 +123,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
     }
     for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
       const Row& row = table.rows[row_number];
-      if (row.is_tensor && !FinitenessOf(table, row).finite()) non_finite.See(row);
+      if (row.is_tensor && !FinitenessOf(table, row).finite() && !IsWrittenInto(row)) non_finite.See(row);
     }
     const bool foreign = GivesUninitialisedMemory(entry.name) || IsCommunication(entry.name);
     const std::string_view module = ModuleOf(entry);

@@ -34,6 +34,7 @@ struct OverflowOrigin {
 //
 // These are no origins either:
 //   - operations that give uninitialised memory (empty and its kind), or memory that another rank sent;
+//   - the argument `out` of an operation, which only writes there;
 //   - operations with an argument that is a NaN or an infinity itself;
 //   - modules around an operation that is an origin;
 //   - gradients, once a record of the forward pass was an origin in the same step;

@@ -142,6 +142,18 @@ TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {
               testing::IsEmpty());
 }
 
+TEST(OverflowTest, WhatLiesWhereAnOperationOnlyWritesIsNone) {
+  const auto writes = [](const std::string& key, const std::string& output) {
+    return R"({"input_args":[)" + Leaf("1.0") + R"(],"input_kwargs":{)" + key + ":" + Leaf("NaN") + R"(},"output":[)" +
+           Leaf(output) + "]}";
+  };
+  EXPECT_THAT(Origins({{"Torch.mm.0.forward", writes(R"("out")", "2.0")}}), testing::IsEmpty());
+  EXPECT_THAT(Origins({{"Torch.mm.0.forward", writes(R"("out")", "NaN")}}),
+              testing::ElementsAre("Torch.mm.0.forward.output.0 computation nan"));
+  EXPECT_THAT(Origins({{"Torch.mm.0.forward", writes(R"("outer")", "2.0")}}),
+              testing::ElementsAre("Torch.mm.0.forward.input.outer input nan"));
+}
+
 TEST(OverflowTest, CountsTellWhatExtremesHide) {
   const std::string hidden =
       R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":0.0,"Mean":0.0,"Norm":1.0,)"

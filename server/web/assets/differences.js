@@ -5,7 +5,7 @@ import { count, element, many, numberOf, rankText, show } from "/text.js";
 const COLUMNS = ["Verdict", "Step", "Rank", "Tensor", "Statistic", "This run", "The other", "× tolerance", "Type", "Shape"];
 
 // An argument that is no number is a text, as Python prints it.
-const shown = (value) => (typeof value === "string" && value !== "NaN" && Number.isNaN(Number(value)) ? value : show(numberOf(value)));
+const shown = (value) => (value === null ? "" : typeof value === "string" && value !== "NaN" && Number.isNaN(Number(value)) ? value : show(numberOf(value)));
 
 export function fillDifferences(summary, table, { rows, compared, differences, verdicts, unpaired }) {
   const kinds = Object.entries(verdicts).map(([name, number]) => `${count(number)} ${name}`).join(", ");

@@ -26,7 +26,7 @@ export const overflowLines = (run, verdict, frames, opened) => [overflowLine(run
 function overflowLine(run, { origin, suspects, read, notes }, frames, opened) {
   const extent = `${many(run.steps, "step")} of ${many(run.ranks.length, "rank")}, ${many(run.tensors, "tensor")}${run.open_sessions ? " so far" : ""}`;
   if (!run.steps) return line("clean", ["No step yet."]);
-  if (!suspects) return line("clean", [`Clean${notes ? ", as far as there are records" : ""}: no NaN, no infinity in ${extent}.`]);
+  if (!suspects) return line("clean", [`Clean${notes ? ", as far as was captured" : ""}: no NaN, no infinity in ${extent}.`]);
   if (!origin) {
     const seen = read < suspects ? `the first ${count(read)} of ${many(suspects, "step")} with NaN or infinity` : `the ${many(suspects, "step")} with NaN or infinity`;
     return line("clean", [`Nothing began to be NaN or infinite: in ${seen} they are masks, or memory that nothing wrote to. ${extent}.`]);
