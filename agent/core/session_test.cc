@@ -380,6 +380,21 @@ TEST_F(SessionTest, ABatchThatTheServerRefusesIsReplacedByAGap) {
   EXPECT_THAT(Fragments(fake_.batches()).back(), (Emitted{0, 2}));
 }
 
+TEST_F(SessionTest, AServerThatIsGoneBeforeItExportedIsLookedForAgain) {
+  fake_.Start();
+  fake_.Set({.exports = true});
+  Open();
+  Emit(3, 0);
+  session_->ExportOpenStep(3);  // this server does not answer
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(session_->Wait(absl::Milliseconds(10)).message(), "not exported: step 3");
+  }));
+  const size_t hellos = fake_.hellos().size();
+  fake_.Stop();
+  fake_.Start();
+  EXPECT_TRUE(Eventually([&] { return fake_.hellos().size() > hellos; }));
+}
+
 TEST_F(SessionTest, AnAlarmIsALineOfTheLogThatSaysWhereMoreIs) {
   fake_.Start();
   fake_.Set({.alarm_over = "loss"});
