@@ -386,9 +386,8 @@ TEST_F(SessionTest, AServerThatIsGoneBeforeItExportedIsLookedForAgain) {
   Open();
   Emit(3, 0);
   session_->ExportOpenStep(3);  // this server does not answer
-  ASSERT_TRUE(Eventually([&] {
-    return absl::StrContains(session_->Wait(absl::Milliseconds(10)).message(), "not exported: step 3");
-  }));
+  ASSERT_TRUE(Eventually(
+      [&] { return absl::StrContains(session_->Wait(absl::Milliseconds(10)).message(), "not exported: step 3"); }));
   const size_t hellos = fake_.hellos().size();
   fake_.Stop();
   fake_.Start();

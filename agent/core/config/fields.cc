@@ -179,7 +179,7 @@ constexpr Field kFields[] = {
     {.name = "precision",
      .form = OneOf(kPrecisions),
      .access = kChoice<&Config::precision_high>,
-     .description = "`high` computes all statistics in float64, and Mean and Norm of every dtype.",
+     .description = "`high` keeps all statistics in float64, and has Mean and Norm of every dtype.",
      .wrong = R"("mid")",
      .tell = [](const Config& config, CaptureSettings* settings) { settings->high_precision = config.precision_high; }},
     {.name = "risk_level",
