@@ -30,8 +30,8 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def text_of(path: str | os.PathLike[str], errors: str = "strict", *, most: int | None = None) -> str:
-    """Of UTF-8, with ends of lines as "\\n"; what is no UTF-8 is a UnicodeDecodeError, or as `errors` says. most: a file
-    of more bytes is InvalidArgument."""
+    """Of UTF-8, with ends of lines as "\\n"; what is no UTF-8 is a UnicodeDecodeError, or as `errors` says. most: a
+    file of more bytes is InvalidArgument."""
     with opened(path) as file:
         content = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:
