@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/session_fixture.h"
