@@ -335,6 +335,11 @@ def test_without_statistics_nothing_is_called_finite(tmp_path: Path, binary: str
     assert done.returncode == 0, done.stderr
     assert f"no statistics were captured in 2 steps of {tmp_path / 'dump'}: whether anything is NaN " in done.stdout
     assert "everything is finite" not in done.stdout
+    store = {"MSPROBE_SERVER_BINARY": binary}
+    done = run_client("import", tmp_path / "dump", "--run", "stored", "--data_dir", tmp_path / "store", **store)
+    assert done.returncode == 0, done.stderr
+    done = run_client("overflow", "run:stored", "--data_dir", tmp_path / "store", **store)
+    assert "no statistics were captured in 2 steps of stored: whether anything is NaN " in done.stdout, done.stderr
     done = run_client("overflow", tmp_path / "dump", "--step", "7", MSPROBE_SERVER_BINARY=binary)
     assert done.returncode == 3 and "there is no such step and rank; there is step 0 rank0" in done.stderr
 

@@ -34,19 +34,22 @@ absl::Status FindOrigin(const WebContext& context, const std::string& run, const
   });
 }
 
-// Of the steps that nothing comes to any more, and of whether statistics are captured at all, which the first one
-// shows.
-absl::StatusOr<std::vector<std::string>> NotesOf(const WebContext& context, const std::string& run) {
+// Of the steps that nothing comes to any more, and where nothing is suspect, of whether statistics are captured at all,
+// which the first step shows.
+absl::StatusOr<std::vector<std::string>> NotesOf(const WebContext& context, const std::string& run, bool suspect) {
   auto source = OpenedSource::OpenRun(run, context.analysis);
   if (!source.ok()) return source.status();
   std::vector<StepTables::Place> places;
   std::ranges::copy_if(source->places(), std::back_inserter(places),
                        [&](const StepTables::Place& place) { return !source->IsOpen(place); });
   std::vector<std::string> notes = NotesOfMissingRecords(*source, places);
-  if (places.empty()) return notes;
+  if (suspect || places.empty()) return notes;
   auto first = source->Read(places.front(), {.stacks = false, .construct = false});
-  if (!first.ok()) return first.status();
-  if (!HasAnyStatistics((*first)->table())) notes.push_back(NoteOfNoStatistics(*source, 1));
+  if (!first.ok()) {
+    notes.push_back(Cat("whether statistics were captured is not known: ", first.status().message()));
+  } else if (!HasAnyStatistics((*first)->table())) {
+    notes.push_back(NoteOfNoStatistics(*source, 1));
+  }
   return notes;
 }
 
@@ -100,7 +103,7 @@ absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, Jso
     if (!status.ok()) return status;
     if (!context.tell(read, suspects.size())) return PeerGone();
   }
-  auto notes = NotesOf(context, *run);
+  auto notes = NotesOf(context, *run, count > 0);
   if (!notes.ok()) return notes.status();
   status = AddAlarms(context, *run, origin.has_value() ? &*origin : nullptr, *notes);
   if (!status.ok()) return status;

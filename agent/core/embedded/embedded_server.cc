@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kBinaryName[] = "msprobe-server";
 
-// A small regular file; empty where it cannot be read, is another kind of file, or is longer. Others may have put it
+// The first 64 KiB of a regular file; empty where it cannot be read or is another kind of file. Others may have put it
 // there: nothing is waited for.
 std::string ReadFile(const std::string& path) {
   constexpr size_t kMost = 65536;
@@ -37,10 +37,10 @@ std::string ReadFile(const std::string& path) {
   if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
     char piece[4096];
     ssize_t size = 0;
-    while (content.size() <= kMost && (size = read(file, piece, sizeof piece)) > 0) {
+    while (content.size() < kMost && (size = read(file, piece, sizeof piece)) > 0) {
       content.append(piece, static_cast<size_t>(size));
     }
-    if (size < 0 || content.size() > kMost) content.clear();
+    if (size < 0) content.clear();
   }
   close(file);
   return content;
@@ -178,7 +178,7 @@ std::optional<std::string> EmbeddedServer::AdvertisedAddress() const {
   const auto address = document.FindMember("address");
   if (address == document.MemberEnd() || !address->value.IsString()) return std::nullopt;
   // A copy of the directory names the server of the original. The socket may lie in the runtime directory of another
-  // process, but it is called after the data directory.
+  // process, but its name is made from the identity of the data directory.
   const std::filesystem::path socket(address->value.GetString());
   if (socket.filename() != std::filesystem::path(socket_path_).filename()) return std::nullopt;
   return address->value.GetString();

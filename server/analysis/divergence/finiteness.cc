@@ -62,7 +62,8 @@ bool HasAnyStatistics(const StepTable& table) {
   for (const Row& row : table.rows) {
     if (!row.is_tensor) continue;
     has_tensors = true;
-    if (row.extended >= 0 || std::ranges::any_of(row.statistics, &Cell::is_number)) return true;
+    const bool counted = row.extended >= 0 && table.extended[static_cast<size_t>(row.extended)].has_counts;
+    if (counted || std::ranges::any_of(row.statistics, &Cell::is_number)) return true;
   }
   return !has_tensors;
 }
