@@ -154,7 +154,9 @@ def test_a_signal_ends_the_wait(tmp_path):
 )
 def test_what_cannot_be_followed_is_refused(target, more, message, binary, tmp_path):  # noqa: F811
     command = [sys.executable, "-m", "msprobe_client", "graph", target.format(tmp_path), "--follow"]
-    (tmp_path / "data").mkdir()
+    client_module = pytest.importorskip("msprobe_client.client")
+    with client_module.Client(data_dir=tmp_path / "data", create=True):
+        pass  # a store without a run
     more = [*more, "-o", tmp_path / "a.vis.db", "--data-dir", tmp_path / "data"]
     done = run([*command, *more], MSPROBE_SERVER_BINARY=binary, check=False)
     assert done.returncode in (2, 3) and message in done.stderr, done.stderr
