@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -58,6 +59,36 @@ void RemoveAll(const std::string& directory) {
   std::filesystem::remove_all(directory, ignored);
 }
 
+constexpr std::string_view kTemporary = ".partial";
+
+// What the names of those temporaries begin with that are to be `directory`.
+std::string TemporaryPrefix(const std::filesystem::path& directory) {
+  return Cat(".", directory.filename().string(), ".");
+}
+
+// -1: another process has it, or it cannot be locked here (NFS).
+int Lock(const std::string& directory) {
+  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0 || flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+// Removes the temporaries of `directory` that nobody writes.
+void RemoveLeft(const std::filesystem::path& directory) {
+  const std::string prefix = TemporaryPrefix(directory);
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory.parent_path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
+    const int descriptor = Lock(entry->path().native());
+    if (descriptor < 0) continue;
+    RemoveAll(entry->path().native());
+    close(descriptor);
+  }
+}
+
 // Whose file systems note each write in a file's times, also one through a mapping (tmpfs maps a page that was read
 // through a writable mapping as writable, so no time tells of the write that follows), and take writes past the page
 // cache.
@@ -101,6 +132,7 @@ DirectorySink::DirectorySink(DirectorySink&& other) noexcept
     : directory_(std::move(other.directory_)),
       umask_(other.umask_),
       temporary_(std::exchange(other.temporary_, {})),
+      lock_(std::exchange(other.lock_, -1)),
       file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       buffer_(std::move(other.buffer_)),
@@ -114,6 +146,7 @@ DirectorySink::DirectorySink(DirectorySink&& other) noexcept
 DirectorySink::~DirectorySink() {
   if (descriptor_ >= 0) close(descriptor_);
   if (!temporary_.empty()) RemoveAll(temporary_);
+  if (lock_ >= 0) close(lock_);
 }
 
 absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::optional<mode_t> umask,
@@ -125,12 +158,14 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
   }
   const std::filesystem::path path(directory);
   if (absl::Status status = MakeDirectories(path.parent_path(), umask); !status.ok()) return status;
+  RemoveLeft(path);
   const std::string temporary =
-      (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
-  RemoveAll(temporary);  // an earlier process with the same id may have left it
+      (path.parent_path() / Cat(TemporaryPrefix(path), getpid(), ".", next++, kTemporary)).string();
+  RemoveAll(temporary);  // an earlier process with the same id may have left it where nothing can be locked
   if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
   const bool on_local_disk = IsOnLocalDisk(temporary);
   DirectorySink sink(std::move(directory), temporary, umask, on_local_disk ? former : nullptr);
+  sink.lock_ = Lock(temporary);
   sink.may_pass_cache_ = on_local_disk;
   return sink;
 }

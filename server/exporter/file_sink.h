@@ -61,7 +61,8 @@ class FormerFiles {
 // Writes into a temporary sibling of `directory`, which Commit() moves into place, so that nobody ever sees a
 // half-written directory. An existing directory is exchanged in one step (renameat2 RENAME_EXCHANGE) and then removed.
 // A file system without RENAME_EXCHANGE takes two renames, between which the directory is missing. There is no fsync,
-// because the store is what survives power loss. Destruction without Commit() removes everything that was written.
+// because the store is what survives power loss. Destruction without Commit() removes everything that was written. What
+// a killed process left of a directory is removed by the next Open of it.
 // On a local disk (ext4, XFS, Btrfs)
 //   with `former`, files that stay as they were are hard links to those of the directory before;
 //   long files are written past the page cache: a page for each 4 KiB costs more than the write, and drives out pages
@@ -101,6 +102,7 @@ class DirectorySink : public FileSink {
   std::string directory_;
   std::optional<mode_t> umask_;
   std::string temporary_;  // empty: committed or moved from
+  int lock_ = -1;          // a lock on it, so that others know that it is being written
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
   BlockBuffer buffer_;  // begins with the part of that file that is not written yet

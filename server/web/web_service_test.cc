@@ -10,6 +10,7 @@
 
 #include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
+#include "server/store/alarms.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/web/assets.h"
 
@@ -214,6 +215,29 @@ TEST_F(WebServiceTest, WhereARunEndedInAStepWhatItLacksIsNotedAndNoDivergence) {
   EXPECT_THAT(Ask("verdict", {{"run", "ended early"}}),
               HasSubstr("\"suspects\":0,\"read\":0,\"notes\":[\"step 0 of ended early, rank 0: incomplete, "));
   EXPECT_THAT(Ask("verdict", {{"run", "whole"}}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
+}
+
+TEST_F(WebServiceTest, AlarmsOfBeforeWhatWasFoundAreNoted) {
+  AddRank("watched", 0, {1, 1, std::numeric_limits<float>::quiet_NaN()});
+  auto run = store_->catalogue().FindRun("watched");
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto raise = [&](uint32_t number, uint32_t step) {
+    v1::Alarm alarm;
+    alarm.set_number(number);
+    alarm.set_step(step);
+    alarm.set_rule("loss is finite");
+    alarm.set_series("train/loss");
+    alarm.set_why("it is NaN");
+    ChangeSet changes;
+    Alarms::Put(run->number(), alarm, changes);
+    ASSERT_TRUE(store_->database().Write(changes).ok());
+  };
+  const auto verdict = [this] { return Ask("verdict", {{"run", "watched"}}); };
+  raise(1, 2);
+  EXPECT_THAT(verdict(), AllOf(HasSubstr("\"origin\":{\"step\":2,"), Not(HasSubstr("notes"))));
+  raise(2, 1);
+  EXPECT_THAT(verdict(),
+              HasSubstr("\"notes\":[\"2 alarms, the first at step 1 (loss is finite), train/loss: it is NaN\"]"));
 }
 
 TEST_F(WebServiceTest, WhatOneSideLacksHasNoNumbers) {

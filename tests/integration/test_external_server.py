@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from harness.dumps import entries, read_dump
-from harness.processes import external_server, run, servers_of, wait_until
+from harness.processes import external_server, find_binary, run, servers_of, wait_until
 
 RUN = "trial-7"
 
@@ -151,6 +151,13 @@ def test_strict_json_has_null_where_the_default_has_nan(tmp_path, dump_path, sho
     assert "Infinity" not in strict and "NaN" not in strict
     leaf = json.loads(strict)["data"]["Torch.add.0.forward"]["output"][0]
     assert (leaf["Max"], leaf["Min"], leaf["Norm"]) == (None, None, None)
+
+
+def test_a_limit_on_the_size_of_files_is_an_error_that_is_told(tmp_path, address):
+    server = [find_binary("msprobe-server"), f"--data_dir={tmp_path / 'data'}", f"--listen=unix:{address}"]
+    done = run(["prlimit", "--fsize=0", *server], timeout=30, check=False)
+    assert done.returncode == 1, "no signal ends it"
+    assert "msprobe-server: cannot write" in done.stderr and "File too large" in done.stderr
 
 
 def test_wait_until_is_bounded():
