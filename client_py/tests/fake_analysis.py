@@ -55,9 +55,17 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     cancelled: threading.Event
 
     def Trend(self, request: analysis_pb2.TrendRequest, context: Any) -> Iterator[analysis_pb2.TrendResponse]:
-        """Two ranks; of rank1 in two messages, with a NaN, and without the statistic nan of the last step."""
+        """Two ranks; of rank1 in two messages, with a NaN, and without the statistic nan of the last step.
+
+        Of "of another task" no statistic was captured.
+        """
         self.requests.append(request)
         if request.scope.name_glob == "nothing":
+            return
+        if request.scope.name_glob == "of another task":
+            series = analysis_pb2.TrendSeries(name=LINEAR, rank=RANK0, statistic=request.statistics[0])
+            series.MergeFrom(analysis_pb2.TrendSeries(step=[0], token=[0], value=[math.nan], without_value=[0]))
+            yield analysis_pb2.TrendResponse(series=series)
             return
         for statistic in request.statistics:
             for rank, parts in ((RANK0, [(0, 1, 2)]), (RANK1, [(0, 1), (2, 3)])):

@@ -90,6 +90,14 @@ def test_a_trend_is_drawn(ask: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("t*")) == ["trend.png", "trend.svg"]
 
 
+def test_what_was_not_captured_is_not_drawn(ask: Run, tmp_path: Path) -> None:
+    for drawn in (["--plot"], ["-o", str(tmp_path / "empty.png")]):
+        result = ask("trend", "training", "of another task", "-s", "nan", *drawn)
+        assert result.returncode == 3 and result.stdout == ""
+        assert "nothing to draw: nan was captured in none of these steps" in result.stderr
+    assert not list(tmp_path.glob("*.png"))
+
+
 def test_trends_that_are_not_there_or_not_possible(ask: Run) -> None:
     result = ask("trend", "training", "nothing")
     assert result.returncode == 3 and "no tensor of training is called nothing" in result.stderr

@@ -136,6 +136,13 @@ std::vector<std::string> StepExports::ExportAndTell(const std::string& session, 
   if (IsImport(row)) return {};
   v1::StepExported exported;
   exported.set_step(step);
+  // Whoever awaits a step may have had it written before its end is told here.
+  if (const auto stored = StoredStep(row, step); stored.has_value() && stored->exported()) {
+    exported.set_path(TellPath(row.hello().settings(), step, row.hello().rank()));
+    exported.set_incomplete(stored->state() == v1::StepSummary::INCOMPLETE);
+    if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
+    return {};
+  }
   bool finished = false, incomplete = false;
   auto paths = WriteFiles(row, step, finished, incomplete);
   metrics_->Add(Metric::kExports, 1, {paths.ok() ? "ok" : "error"});
@@ -157,19 +164,14 @@ std::vector<std::string> StepExports::ExportAndTell(const std::string& session, 
 void StepExports::TellExported(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
-  const storage::SessionRow row = (*live)->row();
-  auto found = store_->database().Find<storage::StepRow>(
-      StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
-  if (!found.ok() || !found->has_value() || (*found)->state() == v1::StepSummary::OPEN) return;
-  if (!(*found)->exported()) {
-    ExportAndTell(session, step);
-    return;
-  }
-  v1::StepExported exported;
-  exported.set_step(step);
-  exported.set_path(TellPath(row.hello().settings(), step, row.hello().rank()));
-  exported.set_incomplete((*found)->state() == v1::StepSummary::INCOMPLETE);
-  if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
+  const auto stored = StoredStep((*live)->row(), step);
+  if (stored.has_value() && stored->state() != v1::StepSummary::OPEN) ExportAndTell(session, step);
+}
+
+std::optional<storage::StepRow> StepExports::StoredStep(const storage::SessionRow& session, uint32_t step) const {
+  const StepKey key{session.run(), RankCode(session.hello().rank()), step, session.epoch()};
+  auto found = store_->database().Find<storage::StepRow>(key.Encode());
+  return found.ok() ? *std::move(found) : std::nullopt;
 }
 
 absl::StatusOr<bool> StepExports::IsReplaced(const storage::SessionRow& session, uint32_t step) const {

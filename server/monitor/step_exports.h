@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
 #include "server/exporter/step_parts.h"
+#include "server/format/storage/storage.pb.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
@@ -52,10 +54,12 @@ class StepExports : public StepMonitor {
 
  private:
   void Queue(const std::string& session, uint32_t step);
-  // Returns the directories that were written.
+  // Returns the directories that were written: none where the step was exported as it is.
   std::vector<std::string> ExportAndTell(const std::string& session, uint32_t step);
-  // Exports the step if it has ended and is not exported: an earlier attempt has failed, or its server was killed.
+  // ExportAndTell if the step has ended: an earlier attempt may have failed, or its server was killed.
   void TellExported(const std::string& session, uint32_t step);
+  // Nothing: it is not stored, or cannot be read.
+  std::optional<storage::StepRow> StoredStep(const storage::SessionRow& session, uint32_t step) const;
   // Returns the directories that have the files, or the one file; empty: there is nothing to write.
   absl::StatusOr<std::vector<std::string>> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                                       bool& incomplete);

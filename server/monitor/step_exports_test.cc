@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 
 #include <filesystem>
@@ -133,6 +134,22 @@ TEST_F(StepExportsTest, AStepThatIsStillOpenIsExportedOnRequest) {
   ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
   EXPECT_EQ(monitors_->waiting(), 0u);
   EXPECT_THAT(Dump(), HasSubstr("Torch.add.0"));
+}
+
+// A process connects again and asks, while the same step waits for its turn here.
+TEST_F(StepExportsTest, AStepIsWrittenOnce) {
+  Capture("add", "run", 100);
+  struct stat first {
+  }, now{};
+  const std::string dump = directory_ / "dump/step3/rank0/dump.json";
+  ASSERT_EQ(stat(dump.c_str(), &first), 0);
+  const std::ifstream held(dump);  // so that no other file can have its number
+  const std::string session = ScriptedAgent("add", "run").hello().session();
+  monitors_->OnExportAwaited(session, 3);
+  monitors_->OnStepFinished(session, 3, v1::StepSummary::COMPLETE);
+  ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
+  ASSERT_EQ(stat(dump.c_str(), &now), 0);
+  EXPECT_EQ(now.st_ino, first.st_ino);
 }
 
 // As of a server that was killed before it had written the files, of a process that was killed after it had sent all.

@@ -185,6 +185,11 @@ def test_clean_is_said_of_what_there_is(client, dumps, shown, tmp_path):
     first, note = page.locator("#verdict > p").all_inner_texts()
     assert first.startswith(f"Clean, as far as was captured: no NaN, no infinity in {STEPS} steps of 1 rank, ")
     assert re.fullmatch(rf"Note: step {STEPS - 1} of cut, process \d+: incomplete, its program was gone .*\.", note)
+    run([client, "report", "cut", dumps / "healthy", "-o", "two.html"], cwd=tmp_path, MSPROBE_SERVER="")
+    page = shown(tmp_path / "two.html")
+    assert page.locator("#verdict > p").all_inner_texts() == [first, note]
+    agrees = f"Agrees with {dumps / 'healthy'} within tolerance, as far as both have records."
+    assert page.locator("#divergence > p").all_inner_texts() == [agrees], "the note stands above"
 
 
 def test_names_that_are_html_stay_text(client, dumps, shown, tmp_path):

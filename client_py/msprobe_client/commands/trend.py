@@ -89,6 +89,9 @@ def run(
     if plot or picture:
         from msprobe_client.output import plot as drawing
 
+        if all(point.value is None and point.golden is None for one in found for point in one.points):
+            asked = ", ".join(dict.fromkeys(str(one.statistic) for one in found))
+            raise NotFound(f"nothing to draw: {asked} was captured in none of these steps")
         if picture:
             assert output is not None
             drawing.draw(found, output)

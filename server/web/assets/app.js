@@ -21,6 +21,7 @@ let selected = null;  // {rank, step, record, tensor} of the record that is show
 let chosenByHand = false;
 let working = 0;
 let origin = null;  // where NaN or infinity began in the run
+let notes = [];  // of the run's verdict
 
 const choice = new Choice((id) => attempt(() => changed(id)));
 const map = new HeatMap({ opened: (cell) => open(cell), failed: (work) => attempt(async () => sayOf(await work())), progress, steps: () => times.steps() });
@@ -153,6 +154,7 @@ async function presentVerdict() {
   const { run } = choice;
   const verdict = (await ask("verdict", { run: run.run })).answer;
   origin = verdict.origin ?? null;
+  notes = verdict.notes ?? [];
   const frames = origin ? await framesOf(run.run, origin) : [];
   $("verdict").replaceChildren(...overflowLines(run, verdict, frames, () => openFound(origin)));
   $("live").hidden = !run.open_sessions;
@@ -166,7 +168,7 @@ async function presentDivergence(run, golden) {
   $("progress").hidden = true;
   const found = answer.divergence;
   const what = found && { rank: found.rank, step: found.step, record: found.op, tensor: found.culprit.startsWith(`${found.op}.`) ? found.culprit : undefined };
-  $("divergence").replaceChildren(...divergenceLines(golden, answer, what && (() => open(what))));
+  $("divergence").replaceChildren(...divergenceLines(golden, answer, notes, what && (() => open(what))));
   if (!what || selected) return;
   // Nothing went wrong in the run itself: what differs from the other one is looked at first.
   selected = what;

@@ -57,7 +57,7 @@ async function presentVerdict() {
   const { divergence } = answer;
   if (divergence) $("modules").dataset.toward = divergence.module;
   const tensor = divergence?.culprit.startsWith(`${divergence.op}.`) ? divergence.culprit : undefined;
-  $("divergence").replaceChildren(...divergenceLines(about.golden, answer, () => open({ ...divergence, record: divergence.op, tensor })));
+  $("divergence").replaceChildren(...divergenceLines(about.golden, answer, verdict.notes ?? [], () => open({ ...divergence, record: divergence.op, tensor })));
 }
 
 async function presentTimes() {

@@ -37,9 +37,9 @@ function overflowLine(run, { origin, suspects, read, notes }, frames, opened) {
   return line("bad", [...parts, "."], opened);
 }
 
-// divergence, notes: the server's answer for two runs.
-export function divergenceLines(golden, { divergence, notes = [] }, opened) {
-  return [divergenceLine(golden, divergence, notes, opened), ...noteLines(notes)];
+// divergence, notes: the server's answer for two runs; said: notes that stand above already.
+export function divergenceLines(golden, { divergence, notes = [] }, said, opened) {
+  return [divergenceLine(golden, divergence, notes, opened), ...noteLines(notes.filter((note) => !said.includes(note)))];
 }
 
 function divergenceLine(golden, divergence, notes, opened) {
