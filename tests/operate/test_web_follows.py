@@ -49,16 +49,6 @@ def test_a_clean_run_says_so_in_one_line(opened, four):
     assert page.page.locator("#record-box").is_hidden()
 
 
-def test_of_checksums_alone_nothing_is_called_clean_without_a_word(opened, four, tmp_path):
-    address, server = four
-    sums = {"summary_mode": "md5"}
-    config = write_config(tmp_path / "c.json", tmp_path / "dump", server=server, run="sums", section=sums)
-    subprocess.run([sys.executable, PROGRAM, "--config", config, "--steps", "1"], check=True, timeout=60)
-    page = opened(address).open("?run=sums")
-    page.reads(r"^Clean, as far as was captured: no NaN, no infinity in 1 step of 1 rank, ", "#verdict")
-    page.reads(r"Note: no statistics were captured in 1 step of sums: whether anything is NaN", "#verdict")
-
-
 def test_two_runs_say_where_they_differ_first(opened, four):
     page = opened(four[0]).open("?run=planted&golden=healthy")
     page.reads(rf"^Differs from healthy first at step {NAN_AT}, ", "#divergence")
@@ -288,3 +278,13 @@ def test_names_that_are_html_stay_text(opened, four, tmp_path):
     page.reads("^Torch.<img", "#record-name")
     assert page.page.locator("img").count() == 0
     assert hostile in json.dumps(ask(address, "runs"))
+
+
+def test_of_checksums_alone_nothing_is_called_clean_without_a_word(opened, four, tmp_path):
+    address, server = four
+    sums = {"summary_mode": "xor"}
+    config = write_config(tmp_path / "c.json", tmp_path / "dump", server=server, run="sums", section=sums)
+    subprocess.run([sys.executable, PROGRAM, "--config", config, "--steps", "1"], check=True, timeout=60)
+    page = opened(address).open("?run=sums")
+    page.reads(r"^Clean, as far as was captured: no NaN, no infinity in 1 step of 1 rank, ", "#verdict")
+    page.reads(r"Note: no statistics were captured in 1 step of sums: whether anything is NaN", "#verdict")
