@@ -327,7 +327,8 @@ def test_without_statistics_nothing_is_called_finite(tmp_path: Path, binary: str
     for step in (0, 1):
         leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False}
         leaf |= {"Max": None, "Min": None, "Mean": None, "Norm": None, "md5": f"0000000{step}"}
-        data = {"Functional.relu.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}}
+        loss = leaf | {"shape": []} | dict.fromkeys(("Max", "Min", "Mean", "Norm"), 0.5)  # a scalar's value is there
+        data = {"Functional.relu.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf, loss]}}
         directory = tmp_path / "dump" / f"step{step}" / "rank0"
         directory.mkdir(parents=True)
         (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))

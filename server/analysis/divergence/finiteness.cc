@@ -58,14 +58,17 @@ bool IsOneOf(std::string_view entry, std::initializer_list<std::string_view> ope
 }  // namespace
 
 bool HasAnyStatistics(const StepTable& table) {
-  bool has_tensors = false;
+  bool lacks = false;
   for (const Row& row : table.rows) {
     if (!row.is_tensor) continue;
-    has_tensors = true;
     const bool counted = row.extended >= 0 && table.extended[static_cast<size_t>(row.extended)].has_counts;
-    if (counted || std::ranges::any_of(row.statistics, &Cell::is_number)) return true;
+    if (!counted && std::ranges::none_of(row.statistics, &Cell::is_number)) {
+      lacks = true;
+    } else if (table.text(row.shape) != "[]") {  // the value of a scalar stands in place of its statistics
+      return true;
+    }
   }
-  return !has_tensors;
+  return !lacks;
 }
 
 bool IsWrittenInto(const Row& row) {

@@ -24,8 +24,8 @@ bool HoldsMask(std::string_view dtype, double min, double max);
 // What a tensor is known again by: dtype, shape, checksum and statistics.
 std::string TensorKey(const StepTable& table, const Row& row);
 
-// Whether the statistics of any of a step's tensors were captured, or it has none. Without them nothing is known of its
-// values: checksums alone, or task structure.
+// Whether the statistics of any of a step's tensors were captured, or none is missing. Without them nothing is known of
+// its values but of scalars: checksums alone, or task structure.
 bool HasAnyStatistics(const StepTable& table);
 
 // Whether a row is the argument `out` of an operation, which only writes there.
