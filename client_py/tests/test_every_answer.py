@@ -206,7 +206,7 @@ def test_a_step_that_never_ended_and_another_level_are_told(
     assert lacks in answer["notes"]
     if command == "overflow":
         assert (
-            "nothing that was captured is NaN or infinite in 2 steps, those of each rank counted" in answer["notes"]
+            "NaN or infinity began nowhere that was captured in 2 steps, those of each rank counted" in answer["notes"]
             and answer["steps"] == 2
         )
     else:

@@ -66,12 +66,21 @@ std::string TemporaryPrefix(const std::filesystem::path& directory) {
   return Cat(".", directory.filename().string(), ".");
 }
 
-// -1: another process has it, or it cannot be locked here (NFS).
+// -1 and errno. EWOULDBLOCK: it is locked already. Others but ENOENT: it cannot be locked here (NFS).
 int Lock(const std::string& directory) {
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0 || flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  const int error = errno;
   close(descriptor);
+  errno = error;
   return -1;
+}
+
+bool IsAt(const std::string& path, int descriptor) {
+  struct stat open {
+  }, found{};
+  return fstat(descriptor, &open) == 0 && stat(path.c_str(), &found) == 0 && open.st_dev == found.st_dev &&
+         open.st_ino == found.st_ino;
 }
 
 // Removes the temporaries of `directory` that nobody writes.
@@ -81,7 +90,10 @@ void RemoveLeft(const std::filesystem::path& directory) {
   std::filesystem::directory_iterator entry(directory.parent_path(), error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
+    if (!name.starts_with(prefix) || !name.ends_with(kTemporary) ||
+        name.find_first_not_of("0123456789.", prefix.size()) + kTemporary.size() != name.size() + 1) {
+      continue;
+    }
     const int descriptor = Lock(entry->path().native());
     if (descriptor < 0) continue;
     RemoveAll(entry->path().native());
@@ -159,13 +171,21 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
   const std::filesystem::path path(directory);
   if (absl::Status status = MakeDirectories(path.parent_path(), umask); !status.ok()) return status;
   RemoveLeft(path);
-  const std::string temporary =
-      (path.parent_path() / Cat(TemporaryPrefix(path), getpid(), ".", next++, kTemporary)).string();
-  RemoveAll(temporary);  // an earlier process with the same id may have left it where nothing can be locked
-  if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
+  std::string temporary;
+  int lock = -1;
+  bool is_ours = false;
+  while (!is_ours) {
+    temporary = (path.parent_path() / Cat(TemporaryPrefix(path), getpid(), ".", next++, kTemporary)).string();
+    RemoveAll(temporary);  // an earlier process with the same id may have left it where nothing can be locked
+    if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
+    lock = Lock(temporary);
+    // Until it was locked, another Open of this directory may have taken it for a leftover.
+    is_ours = lock < 0 ? errno != EWOULDBLOCK && errno != ENOENT : IsAt(temporary, lock);
+    if (!is_ours && lock >= 0) close(lock);
+  }
   const bool on_local_disk = IsOnLocalDisk(temporary);
   DirectorySink sink(std::move(directory), temporary, umask, on_local_disk ? former : nullptr);
-  sink.lock_ = Lock(temporary);
+  sink.lock_ = lock;
   sink.may_pass_cache_ = on_local_disk;
   return sink;
 }

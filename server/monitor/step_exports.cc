@@ -137,10 +137,11 @@ std::vector<std::string> StepExports::ExportAndTell(const std::string& session, 
   v1::StepExported exported;
   exported.set_step(step);
   // Whoever awaits a step may have had it written before its end is told here.
-  if (const auto stored = StoredStep(row, step); stored.has_value() && stored->exported()) {
+  const std::optional<storage::StepRow> stored = StoredStep(row, step);
+  if (stored.has_value() && stored->exported()) {
     exported.set_path(TellPath(row.hello().settings(), step, row.hello().rank()));
     exported.set_incomplete(stored->state() == v1::StepSummary::INCOMPLETE);
-    if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
+    if (absl::Status status = (*live)->NoteExported(exported, nullptr); !status.ok()) LogError("{}", status.ToString());
     return {};
   }
   bool finished = false, incomplete = false;
@@ -157,7 +158,9 @@ std::vector<std::string> StepExports::ExportAndTell(const std::string& session, 
     exported.set_error(std::string(paths.status().message()));
     LogError("step {} of run {} is not exported: {}", step, row.hello().run(), paths.status().ToString());
   }
-  if (absl::Status status = (*live)->NoteExported(exported, finished); !status.ok()) LogError("{}", status.ToString());
+  const bool is_whole = finished && stored.has_value();
+  absl::Status status = (*live)->NoteExported(exported, is_whole ? &*stored : nullptr);
+  if (!status.ok()) LogError("{}", status.ToString());
   return paths.ok() ? *std::move(paths) : std::vector<std::string>();
 }
 
@@ -165,7 +168,9 @@ void StepExports::TellExported(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const auto stored = StoredStep((*live)->row(), step);
-  if (stored.has_value() && stored->state() != v1::StepSummary::OPEN) ExportAndTell(session, step);
+  if (!stored.has_value() || stored->state() == v1::StepSummary::OPEN) return;
+  room_->NoteWaiting();
+  room_->NoteExported(ExportAndTell(session, step));
 }
 
 std::optional<storage::StepRow> StepExports::StoredStep(const storage::SessionRow& session, uint32_t step) const {

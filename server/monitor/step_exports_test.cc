@@ -152,6 +152,32 @@ TEST_F(StepExportsTest, AStepIsWrittenOnce) {
   EXPECT_EQ(now.st_ino, first.st_ino);
 }
 
+// A lost session came back while files of what it had lost with were written.
+TEST_F(StepExportsTest, FilesOfLessThanAStepHasAreNotItsExport) {
+  Capture("add", "run", 100);
+  auto session = sessions_->FindOrLoad(ScriptedAgent("add", "run").hello().session());
+  ASSERT_TRUE(session.ok()) << session.status();
+  const std::string key =
+      StepKey{(*session)->row().run(), RankCode((*session)->row().hello().rank()), 3, (*session)->row().epoch()}
+          .Encode();
+  const auto stored = [&] { return **store_->database().Find<storage::StepRow>(key); };
+  storage::StepRow whole = stored();
+  ASSERT_TRUE(whole.exported());
+  whole.set_exported(false);
+  ChangeSet changes;
+  changes.PutMeta(key, whole);
+  ASSERT_TRUE(store_->database().Write(changes).ok());
+
+  v1::StepExported exported;
+  exported.set_step(3);
+  storage::StepRow less = whole;
+  less.set_state(v1::StepSummary::INCOMPLETE);
+  ASSERT_TRUE((*session)->NoteExported(exported, &less).ok());
+  EXPECT_FALSE(stored().exported());
+  ASSERT_TRUE((*session)->NoteExported(exported, &whole).ok());
+  EXPECT_TRUE(stored().exported());
+}
+
 // As of a server that was killed before it had written the files, of a process that was killed after it had sent all.
 TEST_F(StepExportsTest, WhoeverSendsWhatAProcessLeftHearsWhatIsNotExported) {
   const std::filesystem::path in_the_way = directory_ / "dump/step3";

@@ -63,7 +63,7 @@ class Search {
     for (const StepTables::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
-    if (!SendBlind(*source)) return PeerGone();
+    if (!SendNotesOfValues(*source)) return PeerGone();
     if (!is_named_) {
       return absl::NotFoundError(Cat("no record is called ", request_.scope().name_glob()));
     }
@@ -118,7 +118,7 @@ class Search {
       if (!SendNotes(*source, {place})) return PeerGone();
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
-    return !unfinished || SendBlind(*source) ? absl::OkStatus() : PeerGone();
+    return !unfinished || SendNotesOfValues(*source) ? absl::OkStatus() : PeerGone();
   }
 
   // False: the peer is gone.
@@ -131,11 +131,16 @@ class Search {
     return true;
   }
 
-  // Tells of steps without statistics. False: the peer is gone.
-  bool SendBlind(const OpenedSource& source) const {
-    if (blind_ == 0) return true;
+  // Tells of steps that no origin can be named in. False: the peer is gone.
+  bool SendNotesOfValues(const OpenedSource& source) const {
     v1::OverflowResponse response;
-    response.set_note(NoteOfNoStatistics(source, blind_));
+    if (blind_ > 0) {
+      response.set_note(NoteOfNoStatistics(source, blind_));
+      if (!send_(response)) return false;
+    }
+    if (has_origins_ || without_origin_ == 0) return true;
+    response.set_note(Cat(without_origin_, without_origin_ == 1 ? " step of " : " steps of ", source.name(),
+                          " had NaN or infinity that no operation began: masks, or memory that nothing wrote to"));
     return send_(response);
   }
 
@@ -155,7 +160,10 @@ class Search {
     blind_ += !HasAnyStatistics(table);
     is_named_ =
         is_named_ || std::ranges::any_of(table.entries, [&](const Entry& entry) { return IsNamed(entry.name); });
+    without_origin_ += std::ranges::any_of(
+        table.rows, [&](const Row& row) { return row.is_tensor && !FinitenessOf(table, row).finite(); });
     for (const OverflowOrigin& origin : origins_[place.second].In(place.first, table)) {
+      has_origins_ = true;
       const std::string name(table.entries[origin.entry].name);
       if (!IsNamed(name)) continue;
       if (request_.limit() != 0 && ++sent > request_.limit()) break;
@@ -180,7 +188,9 @@ class Search {
   const std::function<bool()>& cancelled_;
   const Send<v1::OverflowResponse>& send_;
   std::set<StepTables::Place> looked_at_;
-  size_t blind_ = 0;  // steps without statistics
+  size_t blind_ = 0;           // steps without statistics
+  size_t without_origin_ = 0;  // steps with tensors that are not finite
+  bool has_origins_ = false;   // of whichever name
   std::map<decltype(StepTables::Place::second), NewOverflowOrigins> origins_;
   FirstOverflow first_origin_;
   std::optional<v1::Overflow> first_;  // its message

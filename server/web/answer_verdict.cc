@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,21 +36,29 @@ absl::Status FindOrigin(const WebContext& context, const std::string& run, const
 }
 
 // Of the steps that nothing comes to any more, and where nothing is suspect, of whether statistics are captured at all,
-// which the first step shows.
+// which the first and the last of them show.
 absl::StatusOr<std::vector<std::string>> NotesOf(const WebContext& context, const std::string& run, bool suspect) {
   auto source = OpenedSource::OpenRun(run, context.analysis);
   if (!source.ok()) return source.status();
   std::vector<StepTables::Place> places;
   std::ranges::copy_if(source->places(), std::back_inserter(places),
                        [&](const StepTables::Place& place) { return !source->IsOpen(place); });
-  std::vector<std::string> notes = NotesOfMissingRecords(*source, places);
-  if (suspect || places.empty()) return notes;
-  auto first = source->Read(places.front(), {.stacks = false, .construct = false});
-  if (!first.ok()) {
-    notes.push_back(Cat("whether statistics were captured is not known: ", first.status().message()));
-  } else if (!HasAnyStatistics((*first)->table())) {
-    notes.push_back(NoteOfNoStatistics(*source, 1));
+  std::vector<std::string> notes;
+  if (!suspect && !places.empty()) {
+    size_t blind = 0;
+    std::string unread;
+    for (const StepTables::Place& place : std::set{places.front(), places.back()}) {
+      auto step = source->Read(place, {.stacks = false, .construct = false});
+      if (!step.ok()) {
+        unread = std::string(step.status().message());
+      } else if (!HasAnyStatistics((*step)->table())) {
+        ++blind;
+      }
+    }
+    if (blind > 0) notes.push_back(NoteOfNoStatistics(*source, blind));
+    if (!unread.empty()) notes.push_back(Cat("whether statistics were captured is not known: ", unread));
   }
+  for (std::string& note : NotesOfMissingRecords(*source, places)) notes.push_back(std::move(note));
   return notes;
 }
 
@@ -66,8 +75,8 @@ absl::Status AddAlarms(const WebContext& context, const std::string& run, const 
     return true;
   });
   if (!status.ok() || count == 0 || (origin != nullptr && origin->step() <= first->step())) return status;
-  notes.push_back(Cat(count == 1 ? std::string("an alarm") : Cat(count, " alarms, the first"), " at step ",
-                      first->step(), " (", first->rule(), "), ", first->series(), ": ", first->why()));
+  notes.insert(notes.begin(), Cat(count == 1 ? std::string("an alarm") : Cat(count, " alarms, the first"), " at step ",
+                                  first->step(), " (", first->rule(), "), ", first->series(), ": ", first->why()));
   return absl::OkStatus();
 }
 

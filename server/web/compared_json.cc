@@ -46,7 +46,10 @@ void WriteCompared(JsonWriter& json, const v1::ComparedTensor& row) {
                     {"dtype", row.target_dtype()},
                     {"shape", row.target_shape()}});
   const bool scalars = static_cast<Verdict>(row.verdict()) == Verdict::kScalar;
-  if (!scalars && row.statistic().empty()) {  // nothing was compared: one side lacks it
+  const bool contents = static_cast<Basis>(row.basis()) == Basis::kContent &&
+                        static_cast<Verdict>(row.verdict()) != Verdict::kShape &&
+                        static_cast<Verdict>(row.verdict()) != Verdict::kUnreadable;
+  if (!scalars && !contents && row.statistic().empty()) {  // no numbers were compared, or one side lacks it
     for (const char* name : {"target", "golden", "excess"}) {
       json.Name(name);
       json.Null();

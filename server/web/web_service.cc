@@ -123,7 +123,9 @@ void WriteNotes(JsonWriter& json, std::span<const std::string> notes) {
   if (notes.empty()) return;
   json.Name("notes");
   json.StartArray();
-  for (const std::string& note : notes.first(std::min(notes.size(), kMost))) json.Text(note);
+  const size_t shown = notes.size() > kMost ? kMost - 1 : notes.size();
+  for (const std::string& note : notes.first(shown)) json.Text(note);
+  if (shown < notes.size()) json.Text(Cat("and ", notes.size() - shown, " more notes"));
   json.EndArray();
 }
 

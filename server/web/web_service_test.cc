@@ -8,11 +8,14 @@
 #include <memory>
 #include <string>
 
+#include "server/analysis/compare/comparison.h"
 #include "server/format/cat.h"
+#include "server/format/json/json_writer.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/alarms.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/web/assets.h"
+#include "server/web/compared_json.h"
 
 namespace msprobe::server {
 namespace {
@@ -248,6 +251,20 @@ TEST_F(WebServiceTest, WhatOneSideLacksHasNoNumbers) {
   EXPECT_THAT(
       Ask("differences", {{"run", "one"}, {"golden", "more"}}),
       HasSubstr("\"statistic\":\"\",\"dtype\":\"\",\"shape\":\"\",\"target\":null,\"golden\":null,\"excess\":null"));
+}
+
+TEST_F(WebServiceTest, WhatWasComparedByItsContentHasItsWorstElements) {
+  v1::ComparedTensor row;
+  row.set_basis(static_cast<v1::VerdictBasis>(Basis::kContent));
+  row.set_verdict(static_cast<v1::RowVerdict>(Verdict::kDiffers));
+  row.set_target_value(1);
+  row.set_golden_value(2);
+  row.set_excess(3);
+  JsonWriter json(/*strict=*/true);
+  json.StartObject();
+  WriteCompared(json, row);
+  json.EndObject();
+  EXPECT_THAT(json.Take(), HasSubstr("\"target\":1.0,\"golden\":2.0,\"excess\":3.0"));
 }
 
 TEST_F(WebServiceTest, AStepThatGoesOnIsNotedByNoVerdict) {

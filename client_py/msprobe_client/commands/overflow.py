@@ -91,7 +91,11 @@ def run(
 
             def ending() -> Ending:
                 origin = next(iter(every if follow else first), None)
-                what = "nothing that was captured is NaN or infinite" if noted else "everything is finite"
+                what = "everything is finite"
+                if noted or name is not None:
+                    what = "NaN or infinity began nowhere that was captured"
+                if name is not None:
+                    what += f" among what is called {name}"
                 counted = f"{steps} step{'' if steps == 1 else 's'}, those of each rank counted"
                 notes = [] if every else [f"{what} in {counted}"]
                 notes += noted

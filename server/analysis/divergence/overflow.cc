@@ -99,9 +99,11 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
     const Row* weight = nullptr;
     const Row* input = nullptr;
     const Row* output = nullptr;
-    bool given = false;   // something that is not finite went in
-    bool nan = false;     // and something, in or out, is NaN
-    bool inputs = false;  // there are any
+    const Row* nan_output = nullptr;
+    bool given = false;      // something that is not finite went in
+    bool given_nan = false;  // and something NaN
+    bool nan = false;        // something, in or out, is NaN
+    bool inputs = false;     // there are any
     for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
       const Row& row = table.rows[row_number];
       const bool is_result = row.state == RowState::kOutput || row.state == RowState::kParametersGrad;
@@ -110,9 +112,11 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       if (finiteness.finite() || IsWrittenInto(row)) continue;
       nan = nan || finiteness.nan;
       given = given || !is_result;
+      given_nan = given_nan || (finiteness.nan && !is_result);
       if (!row.is_tensor) continue;
       if (is_result) {
         if (output == nullptr) output = &row;
+        if (nan_output == nullptr && finiteness.nan) nan_output = &row;
       } else if (non_finite.IsSeen(row)) {
         continue;
       } else if (row.state == RowState::kParameters) {
@@ -146,6 +150,8 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
         add(*weight, Origin::kWeight);
       } else if (input != nullptr) {
         add(*input, input->requires_grad == Row::Grad::kTrue ? Origin::kWeight : Origin::kInput);
+      } else if (nan_output != nullptr && given && !given_nan && !around && origins.empty()) {
+        add(*nan_output, Origin::kComputation);  // of infinities that the program wants: a row that is masked whole
       } else if (output != nullptr && !given && !around) {
         add(*output, Origin::kComputation);
       }

@@ -14,7 +14,7 @@ namespace msprobe::server {
 
 // Where a value that is not finite comes from.
 enum class Origin : uint8_t {
-  kComputation = 1,  // inputs and parameters are finite, an output or gradient is not
+  kComputation = 1,  // inputs and parameters are finite, or masks of infinity; an output or gradient is not
   kWeight,           // a parameter is not finite
   kInput,            // an input is not finite, and no recorded operation made it
 };
@@ -35,7 +35,8 @@ struct OverflowOrigin {
 // These are no origins either:
 //   - operations that give uninitialised memory (empty and its kind), or memory that another rank sent;
 //   - the argument `out` of an operation, which only writes there;
-//   - operations with an argument that is a NaN or an infinity itself;
+//   - operations with an argument that is a NaN or an infinity itself, except that the step's first NaN may come of
+//     infinities that are no origin: softmax of a row that is masked whole;
 //   - modules around an operation that is an origin;
 //   - gradients, once a record of the forward pass was an origin in the same step;
 //   - backward calls whose forward call saw NaN, which it keeps for them;

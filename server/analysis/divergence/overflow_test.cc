@@ -142,6 +142,18 @@ TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {
               testing::IsEmpty());
 }
 
+TEST(OverflowTest, NanThatComesOfAMaskBeginsThere) {
+  const std::string infinite = R"({"type":"float","value":-Infinity})";
+  const std::string nan = Leaf("NaN");
+  EXPECT_THAT(Origins({{"Tensor.masked_fill.0.forward", Call(Leaf("1.0") + "," + infinite, Leaf("-Infinity"))},
+                       {"Functional.softmax.0.forward", Call(Leaf("-Infinity"), nan)},
+                       {"Torch.matmul.0.forward", Call(nan, nan)}}),
+              testing::ElementsAre("Functional.softmax.0.forward.output.0 computation nan"));
+  EXPECT_THAT(Origins({{"Torch.exp.0.forward", Call(Leaf("9.0"), Leaf("Infinity"))},
+                       {"Functional.softmax.0.forward", Call(Leaf("Infinity"), nan)}}),
+              testing::ElementsAre("Torch.exp.0.forward.output.0 computation inf"));
+}
+
 TEST(OverflowTest, WhatLiesWhereAnOperationOnlyWritesIsNone) {
   const auto writes = [](const std::string& key, const std::string& output) {
     return R"({"input_args":[)" + Leaf("1.0") + R"(],"input_kwargs":{)" + key + ":" + Leaf("NaN") + R"(},"output":[)" +

@@ -380,16 +380,17 @@ absl::Status LiveSession::Lose() {
   return absl::OkStatus();
 }
 
-absl::Status LiveSession::NoteExported(const v1::StepExported& exported, bool finished) {
+absl::Status LiveSession::NoteExported(const v1::StepExported& exported, const storage::StepRow* finished) {
   std::shared_ptr<SessionListener> listener;
   {
     absl::MutexLock lock(&mu_);
     listener = listener_.lock();
-    if (exported.error().empty() && finished && !state_.steps.contains(exported.step())) {
+    if (exported.error().empty() && finished != nullptr && !state_.steps.contains(exported.step())) {
       const std::string key = state_.KeyOf(exported.step()).Encode();
       auto row = context_.store->database().Find<storage::StepRow>(key);
       if (!row.ok()) return row.status();
-      if (row->has_value()) {
+      // Meanwhile the step may have come back, got its rest and ended again.
+      if (row->has_value() && (*row)->state() == finished->state() && (*row)->next_block() == finished->next_block()) {
         (*row)->set_exported(true);
         ChangeSet changes;
         changes.PutMeta(key, **row);

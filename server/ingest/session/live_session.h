@@ -81,8 +81,9 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // A payload came from another session.
   absl::Status ResolvePayload(const std::string& hash);
   // Files of a step are in place, or could not be written (exported.error()). Tells the listener. Remembers the files
-  // in the step's row where the step was finished when it was read (`finished`).
-  absl::Status NoteExported(const v1::StepExported& exported, bool finished);
+  // in the step's row if that is still as it was before the step was read: `finished`, the row of a finished step, or
+  // null.
+  absl::Status NoteExported(const v1::StepExported& exported, const storage::StepRow* finished);
 
  private:
   // News for the observer and the listener, who hear of it once it is durable.
