@@ -323,6 +323,32 @@ def test_a_trend_of_numbers_among_arguments(tmp_path: Path, binary: str, run_cli
 
 
 @pytest.mark.timeout(120)
+def test_masks_of_infinity_are_told_and_not_called_finite(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
+    def leaf(low: float) -> dict[str, Any]:
+        numbers = {"Max": 1.0, "Min": low, "Mean": low, "Norm": abs(low)}
+        return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False} | numbers
+
+    masked, finite = leaf(-math.inf), leaf(0.5)
+    data = {
+        "Tensor.masked_fill.0.forward": {
+            "input_args": [finite, scalar(-math.inf, "float")],
+            "input_kwargs": {},
+            "output": [masked],
+        },
+        "Functional.softmax.0.forward": {"input_args": [masked], "input_kwargs": {}, "output": [finite]},
+    }
+    (tmp_path / "dump" / "step0" / "rank0").mkdir(parents=True)
+    dump = {"task": "statistics", "level": "L1", "data": data}
+    (tmp_path / "dump" / "step0" / "rank0" / "dump.json").write_text(json.dumps(dump))
+    for more, said in (([], ""), (["--name", "*softmax*"], " among what is called *softmax*")):
+        done = run_client("overflow", tmp_path / "dump", *more, "--format", "json", MSPROBE_SERVER_BINARY=binary)
+        assert done.returncode == 0, done.stderr
+        nowhere, why = strict(done.stdout)["notes"]
+        assert nowhere == f"NaN or infinity began nowhere that was captured{said} in 1 step, those of each rank counted"
+        assert why.startswith(f"1 step of {tmp_path / 'dump'} had NaN or infinity that no operation began: masks, ")
+
+
+@pytest.mark.timeout(120)
 def test_without_statistics_nothing_is_called_finite(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
     for step in (0, 1):
         leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False}

@@ -77,10 +77,10 @@ int Lock(const std::string& directory) {
 }
 
 bool IsAt(const std::string& path, int descriptor) {
-  struct stat open {
-  }, found{};
-  return fstat(descriptor, &open) == 0 && stat(path.c_str(), &found) == 0 && open.st_dev == found.st_dev &&
-         open.st_ino == found.st_ino;
+  struct stat held {};
+  struct stat found {};
+  return fstat(descriptor, &held) == 0 && stat(path.c_str(), &found) == 0 && held.st_dev == found.st_dev &&
+         held.st_ino == found.st_ino;
 }
 
 // Removes the temporaries of `directory` that nobody writes.
@@ -90,10 +90,10 @@ void RemoveLeft(const std::filesystem::path& directory) {
   std::filesystem::directory_iterator entry(directory.parent_path(), error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix) || !name.ends_with(kTemporary) ||
-        name.find_first_not_of("0123456789.", prefix.size()) + kTemporary.size() != name.size() + 1) {
-      continue;
-    }
+    if (!name.starts_with(prefix) || !name.ends_with(kTemporary)) continue;
+    if (name.size() <= prefix.size() + kTemporary.size()) continue;
+    const std::string_view numbers(name.data() + prefix.size(), name.size() - prefix.size() - kTemporary.size());
+    if (numbers.find_first_not_of("0123456789.") != std::string_view::npos) continue;
     const int descriptor = Lock(entry->path().native());
     if (descriptor < 0) continue;
     RemoveAll(entry->path().native());

@@ -202,15 +202,15 @@ TEST_F(DirectorySinkTest, WhatAKilledProcessLeftIsRemoved) {
   const pid_t dead = writer(target), other = writer(root_ / "step0" / "rank01"), alive = writer(target);
   kill_it(dead);
   kill_it(other);
-  fs::create_directory(root_ / "step0" / ".rank0.mine.partial");
+  for (const char* name : {".rank0.mine.partial", ".rank0.partial"}) fs::create_directory(root_ / "step0" / name);
   {
     absl::StatusOr<DirectorySink> sink = DirectorySink::Open(target.string());
     ASSERT_TRUE(sink.ok()) << sink.status();
     ASSERT_TRUE(sink->Commit().ok());
   }
   EXPECT_THAT(Names(root_ / "step0"),
-              UnorderedElementsAre("rank0", ".rank0.mine.partial", StartsWith(Cat(".rank01.", other, ".")),
-                                   StartsWith(Cat(".rank0.", alive, "."))));
+              UnorderedElementsAre("rank0", ".rank0.mine.partial", ".rank0.partial",
+                                   StartsWith(Cat(".rank01.", other, ".")), StartsWith(Cat(".rank0.", alive, "."))));
   kill_it(alive);
 }
 

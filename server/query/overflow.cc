@@ -140,7 +140,8 @@ class Search {
     }
     if (has_origins_ || without_origin_ == 0) return true;
     response.set_note(Cat(without_origin_, without_origin_ == 1 ? " step of " : " steps of ", source.name(),
-                          " had NaN or infinity that no operation began: masks, or memory that nothing wrote to"));
+                          " had NaN or infinity that no operation began: masks, memory that nothing wrote to, or what "
+                          "another rank sent"));
     return send_(response);
   }
 

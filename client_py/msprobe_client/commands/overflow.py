@@ -39,7 +39,7 @@ def run(
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Find where NaN and infinity come from. Ends with 0 where everything is finite, with 1 where not."""
+    """Find where NaN and infinity come from. Ends with 0 where they begin nowhere, else with 1."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     first: list[Overflow] = []

@@ -150,10 +150,11 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
         add(*weight, Origin::kWeight);
       } else if (input != nullptr) {
         add(*input, input->requires_grad == Row::Grad::kTrue ? Origin::kWeight : Origin::kInput);
-      } else if (nan_output != nullptr && given && !given_nan && !around && origins.empty()) {
-        add(*nan_output, Origin::kComputation);  // of infinities that the program wants: a row that is masked whole
-      } else if (output != nullptr && !given && !around) {
-        add(*output, Origin::kComputation);
+      } else if (!around) {
+        // Without an origin before it, NaN comes of infinities that the program wants: of a row that is masked whole.
+        const bool of_mask = given && !given_nan && origins.empty();
+        const Row* const begun = of_mask ? nan_output : given ? nullptr : output;
+        if (begun != nullptr) add(*begun, Origin::kComputation);
       }
     }
     went_forward = went_forward || (!gradient && origins.size() > before);

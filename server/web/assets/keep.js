@@ -5,7 +5,7 @@ import { element } from "/text.js";
 const quoted = (value) => (/[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
 
 // A spreadsheet computes what begins like a formula: such a text is given an apostrophe, as spreadsheets write texts.
-// null: nothing.
+// What is missing is an empty cell.
 const cell = (value) => value === null ? "" : quoted(typeof value === "string" && /^[=+\-@\t]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : value);
 
 export const csv = (table) => `${table.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;

@@ -29,7 +29,7 @@ function overflowLine(run, { origin, suspects, read, notes }, frames, opened) {
   if (!suspects) return line("clean", [`Clean${notes ? ", as far as was captured" : ""}: no NaN, no infinity in ${extent}.`]);
   if (!origin) {
     const seen = read < suspects ? `the first ${count(read)} of ${many(suspects, "step")} with NaN or infinity` : `the ${many(suspects, "step")} with NaN or infinity`;
-    return line("clean", [`Nothing began to be NaN or infinite: in ${seen} they are masks, or memory that nothing wrote to. ${extent}.`]);
+    return line("clean", [`Nothing began to be NaN or infinite: in ${seen} they are masks, memory that nothing wrote to, or what another rank sent. ${extent}.`]);
   }
   const frame = ownFrame(frames), parts = [`${notFinite(origin)} began at step ${origin.step}, ${rankText(origin.rank)}, `, operation(origin.op)];
   if (frame) parts.push(", ", element("code", shortPlace(frame), { title: `${frame.path}:${frame.line ?? ""}` }));
