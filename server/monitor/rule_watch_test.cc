@@ -14,10 +14,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/analysis/table/dump_reader.h"
 #include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/ingest/session/sessions.h"
 #include "server/monitor/rules/rule_kinds.h"
+#include "server/monitor/run_rules.h"
 #include "server/store/alarms.h"
 #include "server/store/disk/scratch_directory.h"
 
@@ -117,6 +119,50 @@ TEST_F(RuleWatchTest, WhatOverflowPassesOverIsNoOffence) {
   ASSERT_EQ(All().size(), 1U);
   EXPECT_EQ(All()[0].step(), 3U);
   EXPECT_THAT(All()[0].series(), testing::StartsWith("Torch.linear."));
+}
+
+// What not_finite takes offence at in steps 0, 1, ... of one rank, each the entries of a dump.
+std::vector<std::string> NotFinite(const std::vector<std::vector<std::pair<std::string, std::string>>>& steps) {
+  auto set = ParseRules(R"({"rules": [{"name": "not-finite", "not_finite": {}}]})");
+  EXPECT_TRUE(set.ok()) << set.status();
+  RunRules rules(*set, {});
+  for (uint32_t step = 0; step < steps.size(); ++step) {
+    StepTable table;
+    DumpReader reader(&table);
+    for (const auto& [name, json] : steps[step]) EXPECT_TRUE(reader.AddEntry(name, json, 0).ok());
+    rules.LookAtTensors("session", 0, step, table, absl::UnixEpoch());
+  }
+  std::vector<std::string> shown;
+  for (const RunRules::Changed& changed : rules.TakeChanged()) {
+    shown.push_back(Cat(changed.alarm->series(), " step ", changed.alarm->step(), " x", changed.alarm->offences()));
+  }
+  return shown;
+}
+
+std::string Leaf(const std::string& value) {
+  const std::string norm = value == "-Infinity" ? "Infinity" : value;
+  return Cat(R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":)", value,
+             R"(,"Mean":0.0,"Norm":)", norm, R"(,"requires_grad":false})");
+}
+
+std::string CallOf(const std::string& inputs, const std::string& output) {
+  return Cat(R"({"input_args":[)", inputs, R"(],"output":[)", output, "]}");
+}
+
+TEST(NotFiniteTest, WhatHasNoOriginInItsStepIsAnOffenceUnlessTheProgramAccountsForIt) {
+  const auto receives = [](const std::string& value) {
+    return std::vector<std::pair<std::string, std::string>>{
+        {"Tensor.masked_fill.0.forward",
+         CallOf(Leaf("1.0") + R"(,{"type":"float","value":-Infinity})", Leaf("-Infinity"))},
+        {"Functional.softmax.0.forward", CallOf(Leaf("-Infinity"), Leaf("1.0"))},
+        {"Distributed.recv.0.forward", CallOf("", Leaf(value))},
+        {"Torch.mul.0.forward", CallOf(Leaf(value), Leaf(value))}};
+  };
+  EXPECT_THAT(NotFinite({receives("1.0"), receives("1.0")}), IsEmpty()) << "a mask does no harm";
+  EXPECT_THAT(NotFinite({receives("1.0"), receives("NaN")}),
+              ElementsAre("Distributed.recv.0.forward.output.0:norm step 1 x3"));
+  EXPECT_THAT(NotFinite({{{"Distributed.all_reduce.0.forward", CallOf(Leaf("NaN"), Leaf("NaN"))}}}),
+              ElementsAre("Distributed.all_reduce.0.forward.output.0:norm step 0 x1"));
 }
 
 // The stream of a program, which keeps what it is told of alarms.

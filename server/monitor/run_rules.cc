@@ -30,6 +30,13 @@ bool MayTakeTensors(const v1::Rule& rule) {
   return pattern.find(':') != std::string_view::npos || pattern.ends_with('*') || pattern.ends_with(']');
 }
 
+// The row where the NaN or infinity of a step begins to be trouble; behind all rows: none is.
+uint32_t FirstTrouble(const StepTable& table) {
+  const std::vector<OverflowOrigin> origins = FindOverflowOrigins(table);
+  if (origins.empty()) return FindUnaccounted(table).value_or(static_cast<uint32_t>(table.rows.size()));
+  return std::ranges::min(origins, {}, &OverflowOrigin::row).row;
+}
+
 }  // namespace
 
 RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarms) : rules_(rules) {
@@ -169,14 +176,10 @@ std::vector<std::string> RunRules::TakeGivenUp() { return std::exchange(given_up
 void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table,
                              absl::Time now) {
   Session& of = SessionOf(session, rank);
-  std::optional<uint32_t> first_origin;
-  const auto is_before_origins = [&](uint32_t row) {
-    if (!first_origin.has_value()) {
-      first_origin = static_cast<uint32_t>(table.rows.size());
-      for (const OverflowOrigin& origin : FindOverflowOrigins(table))
-        first_origin = std::min(*first_origin, origin.row);
-    }
-    return row < *first_origin;
+  std::optional<uint32_t> first_trouble;
+  const auto is_before_trouble = [&](uint32_t row) {
+    if (!first_trouble.has_value()) first_trouble = FirstTrouble(table);
+    return row < *first_trouble;
   };
   for (size_t row = 0; row < table.rows.size(); ++row) {
     const Row& tensor = table.rows[row];
@@ -191,7 +194,7 @@ void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t
       if (watched.statistics[i] == nullptr) continue;
       const std::optional<double> value = StatisticOf(table, tensor, kNamed[i].statistic);
       if (!value.has_value()) continue;
-      place.before_origins = !std::isfinite(*value) && is_before_origins(place.position);
+      place.is_expected = !std::isfinite(*value) && is_before_trouble(place.position);
       Look(*watched.statistics[i], place, *value);
     }
     if (watched.watches.empty()) continue;
@@ -315,7 +318,7 @@ void RunRules::Look(Series& series, const Place& place, double value) {
   series.recent.Add(place.step, value);
   for (const auto& [rule, watch] : series.watches) {
     // A mask of minus infinity, say, is as its program wants it.
-    if (place.before_origins && rules_.rules(static_cast<int>(rule)).has_not_finite()) continue;
+    if (place.is_expected && rules_.rules(static_cast<int>(rule)).has_not_finite()) continue;
     const std::optional<Offence> offence = watch->Look(place.step, value);
     if (!offence.has_value()) continue;
     if (offence->is_doubtful && !IsConfirmed(rule, place)) {

@@ -34,7 +34,10 @@ namespace msprobe::server {
 // 5. A doubtful offence counts once a firm one of the same rule and rank is at its step or the next one.
 // 6. Of a tensor that ranks have shards of (ShardName) they see the whole, as a series of the first rank of its group,
 //    once all shards of a step have come. Its watches begin anew when its steps do.
-// 7. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// 7. not_finite looks at a tensor's norm alone, which is finite only if every element is. It passes over tensors before
+//    the step's first origin of NaN or infinity. In a step without one, as of NaN that another rank sent, it passes
+//    over those before the first that the program does not account for (FindUnaccounted): masks and memory that nothing
+//    was written to.
 // Threads: one at a time.
 class RunRules {
  public:
@@ -157,7 +160,7 @@ class RunRules {
   struct Place {
     uint32_t rank = 0, step = 0, position = 0;
     absl::Time now;
-    bool before_origins = false;  // a tensor's, with no origin of NaN or infinity at it or before it in the step
+    bool is_expected = false;  // a tensor's NaN or infinity that stands before the trouble of its step (7)
   };
 
   // The first of the doubtful offences in a row of a rule and rank.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -84,6 +86,30 @@ class NonFinite {
   absl::flat_hash_map<uint32_t, uint64_t> largest_;  // by dtype: elements
 };
 
+// Whether values are minus infinity, and neither infinity nor NaN.
+bool HasMinusInfinityAlone(const StepTable& table, const Row& row) {
+  const Finiteness found = FinitenessOf(table, row);
+  if (found.nan || !found.infinity) return false;
+  if (row.extended >= 0 && table.extended[static_cast<size_t>(row.extended)].positive_inf_count != 0) return false;
+  return std::none_of(row.statistics.begin(), row.statistics.begin() + 2, [](const Cell& extreme) {
+    return extreme.kind == Cell::Kind::kReal && extreme.real == std::numeric_limits<double>::infinity();
+  });
+}
+
+// The first result of a communication that another rank, or the communication, made NaN or infinite.
+const Row* FindReceived(const StepTable& table, const Entry& entry) {
+  const std::span rows = std::span(table.rows).subspan(entry.first_row, entry.rows);
+  const bool given_infinity = std::ranges::any_of(
+      rows, [&](const Row& row) { return row.state != RowState::kOutput && FinitenessOf(table, row).infinity; });
+  const bool reduces = OperationOf(entry.name).find("reduce") != std::string_view::npos;
+  const auto found = std::ranges::find_if(rows, [&](const Row& row) {
+    const Finiteness finiteness = FinitenessOf(table, row);
+    if (!row.is_tensor || row.state != RowState::kOutput || finiteness.finite()) return false;
+    return finiteness.nan || (!given_infinity && (reduces || !HasMinusInfinityAlone(table, row)));
+  });
+  return found == rows.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
@@ -163,6 +189,40 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
     collectives += IsCommunication(entry.name);
   }
   return origins;
+}
+
+std::optional<uint32_t> FindUnaccounted(const StepTable& table) {
+  Finiteness wanted;  // what the step has of the program's own
+  const auto want = [&wanted](bool nan, bool infinity) {
+    wanted.nan = wanted.nan || nan;
+    wanted.infinity = wanted.infinity || infinity;
+  };
+  const auto number_of = [&table](const Row& row) { return static_cast<uint32_t>(&row - table.rows.data()); };
+  for (const Entry& entry : table.entries) {
+    const std::span rows = std::span(table.rows).subspan(entry.first_row, entry.rows);
+    const bool communicates = IsCommunication(entry.name);
+    if (communicates) {
+      if (const Row* received = FindReceived(table, entry)) return number_of(*received);
+    }
+    if (communicates || GivesUninitialisedMemory(entry.name)) {
+      for (const Row& row : rows) {
+        const Finiteness found = FinitenessOf(table, row);
+        // Such memory gives either, whatever lies there just now. The masks of other ranks are infinite.
+        if (row.state == RowState::kOutput && !found.finite()) want(!communicates, true);
+      }
+      continue;
+    }
+    for (const Row& row : rows) {
+      const Finiteness found = FinitenessOf(table, row);
+      if (!row.is_tensor && row.state == RowState::kInput) want(found.nan, found.infinity);
+    }
+    for (const Row& row : rows) {
+      const Finiteness found = FinitenessOf(table, row);
+      if (!row.is_tensor || IsWrittenInto(row)) continue;
+      if ((found.nan && !wanted.nan) || (found.infinity && !wanted.infinity)) return number_of(row);
+    }
+  }
+  return std::nullopt;
 }
 
 std::vector<OverflowOrigin> NewOverflowOrigins::In(uint32_t step, const StepTable& table) {

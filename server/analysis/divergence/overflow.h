@@ -45,6 +45,16 @@ struct OverflowOrigin {
 //     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
+// Of a step without an origin: the first of its rows (StepTable.rows) with NaN or infinity that the program itself does
+// not account for. That is
+//   - what a communication gives, if it is NaN, or if it is infinite and the communication was given no infinity. Minus
+//     infinity alone may be the mask of another rank, unless it is a sum or the like (reduce, all_reduce);
+//   - NaN of any other operation, unless the step had memory before that nothing was written to, or an argument that is
+//     a NaN itself: all NaN is taken to follow from those. The same of infinity; masks of other ranks account for it,
+//     too.
+// The arguments of communications are none, as many of them only receive. Nothing: masks and such memory are all.
+std::optional<uint32_t> FindUnaccounted(const StepTable& table);
+
 // The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an
 // origin the optimizer has carried NaN into the weights: from then on a step reports the first of its new weights only.
 // Threads: one at a time.

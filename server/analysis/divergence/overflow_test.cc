@@ -19,10 +19,26 @@ std::string Call(const std::string& inputs, const std::string& outputs) {
   return R"({"input_args":[)" + inputs + R"(],"output":[)" + outputs + "]}";
 }
 
-std::vector<std::string> Origins(const std::vector<std::pair<std::string, std::string>>& entries) {
-  StepTable table;
-  DumpReader builder(&table);
+using Entries = std::vector<std::pair<std::string, std::string>>;
+
+std::unique_ptr<StepTable> TableOf(const Entries& entries) {
+  auto table = std::make_unique<StepTable>();
+  DumpReader builder(table.get());
   for (const auto& [name, json] : entries) EXPECT_TRUE(builder.AddEntry(name, json, 0).ok());
+  return table;
+}
+
+// The row that the program does not account for, of a step without origins. Empty: none.
+std::string Unaccounted(const Entries& entries) {
+  const auto table = TableOf(entries);
+  EXPECT_THAT(FindOverflowOrigins(*table), testing::IsEmpty());
+  const std::optional<uint32_t> row = FindUnaccounted(*table);
+  return row.has_value() ? std::string(table->rows[*row].name) : "";
+}
+
+std::vector<std::string> Origins(const Entries& entries) {
+  const auto made = TableOf(entries);
+  const StepTable& table = *made;
   std::vector<std::string> found;
   for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
     constexpr const char* kNames[] = {"", " computation", " weight", " input"};
@@ -140,6 +156,54 @@ TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {
                        {"Tensor.masked_fill.0.forward", Call(Leaf("1.0") + "," + infinite, Leaf("-Infinity"))},
                        {"Functional.softmax.0.forward", Call(Leaf("-Infinity"), Leaf("1.0"))}}),
               testing::IsEmpty());
+}
+
+// A mask that the program makes, and memory that nothing was written to.
+const Entries kMask = {
+    {"Tensor.masked_fill.0.forward", Call(Leaf("1.0") + R"(,{"type":"float","value":-Infinity})", Leaf("-Infinity"))},
+    {"Functional.softmax.0.forward", Call(Leaf("-Infinity"), Leaf("1.0"))}};
+const Entries kMemory = {{"Torch.empty.0.forward", Call("", Leaf("NaN"))},
+                         {"Tensor.copy_.0.forward", Call(Leaf("NaN") + "," + Leaf("1.0"), Leaf("1.0"))}};
+
+Entries Joined(Entries first, const Entries& then) {
+  first.insert(first.end(), then.begin(), then.end());
+  return first;
+}
+
+TEST(OverflowTest, MasksAndUninitialisedMemoryAreAccountedFor) {
+  EXPECT_EQ(Unaccounted(kMask), "");
+  EXPECT_EQ(Unaccounted(kMemory), "");
+  EXPECT_EQ(Unaccounted({{"Distributed.recv.0.forward", Call("", Leaf("-Infinity"))},
+                         {"Torch.add.0.forward", Call(Leaf("-Infinity"), Leaf("-Infinity"))}}),
+            "")
+      << "the mask of another rank";
+  EXPECT_EQ(Unaccounted({{"Distributed.broadcast.0.forward", Call(Leaf("NaN"), Leaf("1.0"))}}), "")
+      << "what it receives into";
+}
+
+TEST(OverflowTest, WhatAnotherRankSentIsUnaccountedFor) {
+  for (const char* name : {"Distributed.recv.0.forward", "Distributed.all_reduce.0.forward"}) {
+    for (const char* value : {"NaN", "Infinity"}) {
+      const Entries received = {{name, Call(Leaf("1.0"), Leaf(value))},
+                                {"Torch.mul.0.forward", Call(Leaf(value), Leaf(value))}};
+      for (const Entries& entries : {received, Joined(kMask, received), Joined(kMemory, received)}) {
+        EXPECT_EQ(Unaccounted(entries), std::string(name) + ".output.0") << value;
+      }
+    }
+  }
+  EXPECT_EQ(Unaccounted({{"Distributed.all_reduce.0.forward", Call(Leaf("1.0"), Leaf("-Infinity"))}}),
+            "Distributed.all_reduce.0.forward.output.0")
+      << "a sum that overflows";
+  EXPECT_EQ(
+      Unaccounted(Joined(kMask, {{"Distributed.all_reduce.0.forward", Call(Leaf("-Infinity"), Leaf("-Infinity"))}})),
+      "")
+      << "it was given the mask";
+}
+
+TEST(OverflowTest, NanThatPassesForAPartOfAMaskIsUnaccountedFor) {
+  const Entries part = {{"Torch.mul.0.forward", Call(Leaf("NaN"), Leaf("NaN"))}};
+  EXPECT_EQ(Unaccounted(Joined(kMask, part)), "Torch.mul.0.forward.input.0");
+  EXPECT_EQ(Unaccounted(Joined(kMemory, part)), "") << "it may be a part of that memory";
 }
 
 TEST(OverflowTest, NanThatComesOfAMaskBeginsThere) {
