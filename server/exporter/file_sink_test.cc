@@ -1,21 +1,44 @@
 #include "server/exporter/file_sink.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/format/cat.h"
+
+// What happens once: right after a temporary was made, and right before one is locked.
+static std::function<void(const std::string& path)> behind_mkdir;
+static std::function<void(int descriptor)> before_flock;
+
+// In place of the C library's.
+extern "C" int mkdir(const char* path, mode_t mode) noexcept {
+  const int made = static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+  const std::string name(path);
+  if (made == 0 && behind_mkdir && name.ends_with(".partial")) std::exchange(behind_mkdir, nullptr)(name);
+  return made;
+}
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (before_flock) std::exchange(before_flock, nullptr)(descriptor);
+  return static_cast<int>(syscall(SYS_flock, descriptor, operation));
+}
 
 namespace msprobe::server {
 namespace {
@@ -212,6 +235,46 @@ TEST_F(DirectorySinkTest, WhatAKilledProcessLeftIsRemoved) {
               UnorderedElementsAre("rank0", ".rank0.mine.partial", ".rank0.partial",
                                    StartsWith(Cat(".rank01.", other, ".")), StartsWith(Cat(".rank0.", alive, "."))));
   kill_it(alive);
+}
+
+// Between the moments when a sink makes its temporary and locks it, another Open takes it for a leftover.
+TEST_F(DirectorySinkTest, ATemporaryThatAnotherTookForALeftoverIsMadeAnew) {
+  const fs::path target = root_ / "step0" / "rank0";
+  const auto path_of = [](int descriptor) { return fs::read_symlink(Cat("/proc/self/fd/", descriptor)); };
+  fs::path taken;
+  int lock = -1;
+  const std::map<std::string, std::function<void()>> others = {
+      {"removed it before it was opened",
+       [&] { behind_mkdir = [&](const std::string& path) { fs::remove(taken = path); }; }},
+      {"removed it before it was locked",
+       [&] { before_flock = [&](int descriptor) { fs::remove(taken = path_of(descriptor)); }; }},
+      {"has it locked, and then removes it", [&] {
+         before_flock = [&](int descriptor) {
+           taken = path_of(descriptor);
+           lock = open(taken.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+           EXPECT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+         };
+       }}};
+  for (const auto& [what, interfere] : others) {
+    taken.clear();
+    interfere();
+    absl::StatusOr<DirectorySink> sink = DirectorySink::Open(target.string());
+    ASSERT_TRUE(sink.ok()) << what << ": " << sink.status();
+    ASSERT_FALSE(taken.empty()) << what;
+    WriteFile(*sink, "dump.json", what);
+    if (lock >= 0) {
+      fs::remove_all(taken);
+      close(std::exchange(lock, -1));
+    }
+    EXPECT_FALSE(fs::exists(taken)) << what;
+    // Another one that comes now finds it locked.
+    ASSERT_TRUE(DirectorySink::Open(target.string()).ok());
+    const absl::Status committed = sink->Commit();
+    ASSERT_TRUE(committed.ok()) << what << ": " << committed;
+    std::ifstream file(target / "dump.json");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), what);
+    EXPECT_THAT(Names(root_ / "step0"), ElementsAre("rank0")) << what;
+  }
 }
 
 TEST_F(DirectorySinkTest, OnlyFilesBelowADirectoryAreTaken) {
