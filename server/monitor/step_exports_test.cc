@@ -191,12 +191,16 @@ TEST_F(StepExportsTest, WhoeverSendsWhatAProcessLeftHearsWhatIsNotExported) {
   EXPECT_THAT((*process)->welcome().unexported_steps(), testing::IsEmpty()) << "a process knows for what it waits";
 
   std::filesystem::remove(in_the_way);
+  room_.Look(absl::Now());
+  ASSERT_EQ(room_.state().steps(), 0U);
   agent.hello().add_capabilities("left");
   auto adopter = sessions_->OpenSession(agent.hello());
   ASSERT_TRUE(adopter.ok()) << adopter.status();
   EXPECT_THAT((*adopter)->welcome().unexported_steps(), testing::ElementsAre(3));
   ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
   EXPECT_THAT(Dump(), HasSubstr("Torch.left.0"));
+  room_.Look(absl::Now());
+  EXPECT_EQ(room_.state().steps(), 1U) << "its files take room as those of any step";
   auto again = sessions_->OpenSession(agent.hello());
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT((*again)->welcome().unexported_steps(), testing::IsEmpty());
