@@ -67,6 +67,15 @@ TEST_F(ReportTest, OfOneRunNothingIsCompared) {
   EXPECT_THAT(*report, AllOf(Not(HasSubstr("\"kind\":\"divergence\"")), HasSubstr("\"kind\":\"heat_map\"")));
 }
 
+TEST_F(ReportTest, ItSaysWhatTheLastStepLacks) {
+  ScriptedAgent agent("sums", "sums");
+  agent.Call(0, "add").StepEnd(0).CallWithChecksum(1, "add").StepEnd(1).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  const auto report = MakeReport(context_, {"sums", ""});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(*report, HasSubstr("no statistics were captured in 1 step of sums: "));
+}
+
 TEST_F(ReportTest, NamesEndNoElement) {
   Put("</script><b>", "</script><i>", 1);
   ReportQuestion question{"</script><b>", ""};

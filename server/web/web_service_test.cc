@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "server/analysis/compare/comparison.h"
@@ -272,6 +273,23 @@ TEST_F(WebServiceTest, AStepThatGoesOnIsNotedByNoVerdict) {
   agent.Call(0, "add");
   ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
   EXPECT_THAT(Ask("verdict", {{"run", "goes on"}}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
+}
+
+TEST_F(WebServiceTest, TheVerdictNotesWhatTheFirstAndTheLastStepLack) {
+  // Of three steps, these have checksums alone.
+  const auto verdict = [this](const std::string& run, const std::set<uint32_t>& steps) {
+    ScriptedAgent agent(run, run);
+    for (uint32_t step = 0; step < 3; ++step) {
+      (steps.contains(step) ? agent.CallWithChecksum(step, "add") : agent.Call(step, "add")).StepEnd(step);
+    }
+    EXPECT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.End().Take()).ok());
+    return Ask("verdict", {{"run", run}});
+  };
+  EXPECT_THAT(verdict("none", {}), HasSubstr("{\"answer\":{\"suspects\":0,\"read\":0},"));
+  const std::string note = "\"notes\":[\"no statistics were captured in ";
+  EXPECT_THAT(verdict("first", {0}), HasSubstr(note + "1 step of first: "));
+  EXPECT_THAT(verdict("last", {2}), HasSubstr(note + "1 step of last: "));
+  EXPECT_THAT(verdict("all", {0, 1, 2}), HasSubstr(note + "2 steps of all: ")) << "those that were read";
 }
 
 TEST_F(WebServiceTest, OfEqualDifferencesTheEarliestComesFirst) {

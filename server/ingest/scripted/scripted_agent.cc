@@ -57,6 +57,20 @@ ScriptedAgent& ScriptedAgent::Enter(uint32_t step, const std::string& name, floa
   return *this;
 }
 
+ScriptedAgent& ScriptedAgent::CallWithChecksum(uint32_t step, const std::string& name, uint32_t crc32) {
+  const v1::Structure enter = TensorStructure("Torch." + name, v1::RECORD_API, {"input_args"});
+  Define(enter);
+  BlockScript script(step, 0);
+  script.Fragment(enter, 0, ++ordinal_, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {1});
+  v1::Block& block = script.block();
+  block.set_leaf_flags(0, v1::LEAF_CRC32);
+  block.clear_narrow();
+  block.clear_zero_count();
+  block.add_crc32(crc32);
+  *batch_.add_items()->mutable_block() = block;
+  return *this;
+}
+
 std::string ScriptedAgent::CallWithPayload(uint32_t step, const std::string& name, const std::string& content) {
   const v1::Structure enter = TensorStructure("Torch." + name, v1::RECORD_API, {"input_args"});
   Define(enter);

@@ -26,6 +26,8 @@ class ScriptedAgent {
   ScriptedAgent& Enter(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
   // Where the value is not finite, its count says so.
   ScriptedAgent& Exit(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
+  // A call with a checksum of its input, and no statistics.
+  ScriptedAgent& CallWithChecksum(uint32_t step, const std::string& name, uint32_t crc32 = 1);
   // A call whose input is saved. Gives its hash.
   std::string CallWithPayload(uint32_t step, const std::string& name, const std::string& content);
   // A token of a reply; without one, the reply has ended.
