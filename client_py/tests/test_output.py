@@ -110,12 +110,14 @@ def test_csv_safe_has_no_formulas_and_csv_what_was_sent() -> None:
     names = ['=HYPERLINK("//evil")', "+1", "-1", "@a", "\t=b", "\n=c", " =d", "\xa0=e", "\uff1df", "a=b", "'d", ""]
     rows: list[dict[str, Any]] = [{"name": name, "value": -1.5, "list": ["=x", 1]} for name in names]
     rows.append({"name": None, "value": float("-inf"), "list": [-1, 2]})
+    rows.append({"name": "nothing", "value": None, "list": None})
     out = {chosen: io.StringIO(newline="") for chosen in (Format.csv, Format.csv_safe)}
     for chosen, stream in out.items():
         write(chosen, columns, iter(rows), stream)
         stream.seek(0)
     sent, safe = (list(csv.reader(stream)) for stream in out.values())
-    assert [row[0] for row in sent[1:]] == [*names, ""]
+    assert [row[0] for row in sent[1:-1]] == [*names, ""]
+    assert sent[-1] == safe.pop() == ["nothing", "", ""]
     quoted = [
         '\'=HYPERLINK("//evil")',
         "'+1",

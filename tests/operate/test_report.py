@@ -1,8 +1,11 @@
 """msprobe-client report: one file that a browser shows from the disk, without a server and without a network."""
 
+import csv
+import io
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from harness.browser import keep_picture
@@ -82,6 +85,24 @@ def test_the_argument_that_is_blamed_stands_in_the_table_with_that_of_the_other_
     assert "input.p 0.1, in golden 0.5 float" in texts and "input.mode mean str" in texts
     assert page.locator("#tensors-of-record tr.current").inner_text().startswith("input.p")
     assert page.locator("#trend svg").count() == 1, "the trend is that of a tensor"
+
+
+def test_what_one_side_lacks_is_an_empty_cell_of_its_csv(client, shown, tmp_path):
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8], "requires_grad": False}
+    call = {"input_args": [], "output": [tensor | {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 2.0}]}
+    for side, names in (("target", ("sin",)), ("golden", ("sin", "cos"))):
+        place = tmp_path / side / "step0" / "rank0"
+        place.mkdir(parents=True)
+        data = {f"Torch.{name}.0.forward": call for name in names}
+        (place / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    file = tmp_path / "report.html"
+    run([client, "report", "target", "golden", "-o", file], cwd=tmp_path, MSPROBE_SERVER="")
+    page = shown(file)
+    with page.expect_download() as saved:
+        page.click("#keep-differences button:has-text('CSV')")
+    (row,) = csv.DictReader(io.StringIO(Path(saved.value.path()).read_text()))
+    assert row["Tensor"] == "Torch.cos.0.forward.output.0"
+    assert list(row.values())[5:8] == ["", "", ""], "the numbers of either side, and how far they are apart"
 
 
 def test_two_runs_of_a_server(client, four, shown, tmp_path):
