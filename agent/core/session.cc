@@ -389,15 +389,18 @@ class StreamingSession : public Session, public Controlled {
   }
 
  private:
-  // Calls wait(longest time) until it succeeds, `timeout` is over, or goes_on returns false. Returns its last result.
+  // Calls wait(longest time) until it returns something other than DeadlineExceeded, `timeout` is over, or goes_on
+  // returns false. Returns its last result.
   template <typename WaitFor>
   static absl::Status AskedMeanwhile(absl::Duration timeout, const GoesOn& goes_on, WaitFor&& wait) {
     const absl::Time deadline = absl::Now() + timeout;
     while (true) {
       const absl::Duration left = deadline - absl::Now();
       absl::Status status = wait(goes_on == nullptr ? left : std::min(left, kAsk));
-      if (status.ok() || goes_on == nullptr || absl::Now() >= deadline || !goes_on(std::string(status.message())))
+      if (!absl::IsDeadlineExceeded(status) || goes_on == nullptr || absl::Now() >= deadline ||
+          !goes_on(std::string(status.message()))) {
         return status;
+      }
     }
   }
 

@@ -131,7 +131,8 @@ class Session {
   using GoesOn = std::function<bool(std::string_view missing)>;
 
   // Waits until everything emitted before is durable and, if the server exports, the ended steps are in place.
-  // DeadlineExceeded says what is missing.
+  // DeadlineExceeded says what is missing. DataLoss, told to one wait, says which steps have no files and never will,
+  // because their server lost them.
   absl::Status Wait(absl::Duration timeout) { return Wait(timeout, nullptr); }
   virtual absl::Status Wait(absl::Duration timeout, const GoesOn& goes_on) = 0;
 

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -24,6 +25,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST_F(SessionTest, StreamsWhatWasEmittedInOrder) {
   fake_.Start();
@@ -393,6 +395,93 @@ TEST_F(SessionTest, AServerThatIsGoneBeforeItExportedIsLookedForAgain) {
   fake_.Stop();
   fake_.Start();
   EXPECT_TRUE(Eventually([&] { return fake_.hellos().size() > hellos; }));
+}
+
+TEST_F(SessionTest, WhatAServerLostBeforeItExportedIsSaidOnceAndIsNoCauseToConnect) {
+  fake_.Start();
+  fake_.Set({.export_waits = true});
+  Open();
+  Emit(3, 0);
+  session_->EndStep(3);
+  ASSERT_TRUE(Eventually([&] { return Missing() == "not exported: step 3"; }));
+  fake_.Stop();
+  fake_.Forget();
+  ::testing::internal::CaptureStdout();
+  fake_.Start();
+  const absl::Status lost = session_->Wait(absl::Seconds(20));
+  EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("there are no files of step 3"));
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok()) << "it is said to one wait";
+  const std::string log = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(log, HasSubstr("[ERROR] msprobe: the server lost"));
+  EXPECT_THAT(log, Not(HasSubstr("dump.json is at")));
+  EXPECT_THAT(Markers(fake_.batches()), IsEmpty()) << "there is no step that the gap would belong to yet";
+
+  fake_.Stop();
+  ASSERT_TRUE(Eventually([&] { return !session_->counters().connected; }));
+  fake_.Start();
+  const size_t hellos = fake_.hellos().size();
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());  // a round of the sender, which would connect if it had to
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(fake_.hellos().size(), hellos);
+  fake_.Set({.exports = true});
+  Emit(4, 1);
+  session_->EndStep(4);
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(fake_.hellos().back().awaited_exports(), ElementsAre(4));
+  ASSERT_FALSE(Markers(fake_.batches()).empty());
+  EXPECT_EQ(Markers(fake_.batches()).front().gap().reason(), v1::Marker::Gap::SERVER_LOST);
+  EXPECT_EQ(Markers(fake_.batches()).front().gap().step(), 4u);
+}
+
+TEST_F(SessionTest, AWaitThatGoesOnReturnsAtOnceWhereTheServerLostTheStep) {
+  fake_.Start();
+  fake_.Set({.export_waits = true});
+  Open();
+  Emit(3, 0);
+  session_->EndStep(3);
+  bool restarted = false;
+  const absl::Status lost = session_->Wait(absl::Seconds(60), [&](std::string_view missing) {
+    if (missing != "not exported: step 3" || std::exchange(restarted, true)) return true;
+    fake_.Stop();
+    fake_.Forget();
+    fake_.Start();
+    return true;
+  });
+  EXPECT_TRUE(restarted);
+  EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SessionTest, TheEndOfAStepThatAServerLostComesWithTheGap) {
+  fake_.Start();
+  fake_.Set({.exports = true});
+  Open();
+  Emit(3, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  fake_.Stop();
+  fake_.Forget();
+  session_->EndStep(3);
+  EXPECT_THAT(Missing(), HasSubstr("not durable"));
+  fake_.Start();
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  const std::vector<v1::Marker> markers = Markers(fake_.batches());
+  ASSERT_EQ(markers.size(), 2u);
+  EXPECT_EQ(markers[0].gap().reason(), v1::Marker::Gap::SERVER_LOST);
+  EXPECT_EQ(markers[0].gap().step(), 3u) << "without it the server would not know the step that ends";
+  EXPECT_EQ(markers[1].step_end().step(), 3u);
+}
+
+TEST_F(SessionTest, ATensorThatALostBatchAnnouncedIsNotWaitedFor) {
+  fake_.Start();
+  fake_.Set({.bytes_per_second = 1});
+  Open();
+  Emit(3, 0, MakePayload(1000, 1));  // after its batch nothing goes for minutes
+  ASSERT_TRUE(Eventually([&] { return absl::StartsWith(Missing(), "1 tensors are not stored"); }));
+  fake_.Stop();
+  fake_.Forget();
+  fake_.Set({});
+  fake_.Start();
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
 }
 
 TEST_F(SessionTest, AnAlarmIsALineOfTheLogThatSaysWhereMoreIs) {

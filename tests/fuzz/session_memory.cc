@@ -103,7 +103,7 @@ void Read(SessionMemory::Left left) {
       if (reader.is_marker()) {
         v1::Marker marker;
         marker.ParseFromArray(reader.marker().data(), static_cast<int>(reader.marker().size()));
-        packer.AddMarker(marker);
+        packer.AddMarker(marker, std::nullopt);
       } else {
         packer.Add(reader.fragment(), reader.leaves());
       }

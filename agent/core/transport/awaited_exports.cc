@@ -6,28 +6,34 @@
 
 namespace msprobe::core {
 
-void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry) {
+void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, Place place) {
   if (!open_step.has_value()) {
     // Nothing was captured of a step that is not open: no export of it will be reported. What comes first of a left
     // session may be the end of a step that its server has.
     if (unknown_ && marker.has_step_end()) {
-      asked_[marker.step_end().step()] = {.entry = entry, .complete = true, .has_records = false};
+      asked_[marker.step_end().step()] = {.place = place, .complete = true, .has_records = false};
     }
     return;
   }
   switch (marker.kind_case()) {
     case v1::Marker::kStepEnd:
-      if (open_step == marker.step_end().step()) asked_[*open_step] = {.entry = entry, .complete = true};
+      if (open_step == marker.step_end().step()) Ask(*open_step, {.place = place, .complete = true});
       break;
     case v1::Marker::kSessionEnd:
-      if (marker.session_end().clean()) asked_[*open_step] = {.entry = entry, .complete = true};
+      if (marker.session_end().clean()) Ask(*open_step, {.place = place, .complete = true});
       break;
     case v1::Marker::kExportOpenStep:
-      if (open_step == marker.export_open_step().step()) asked_.try_emplace(*open_step, Asked{.entry = entry});
+      if (open_step == marker.export_open_step().step()) Ask(*open_step, {.place = place});
       break;
     default:
       break;
   }
+}
+
+void AwaitedExports::Ask(uint32_t step, const Asked& asked) {
+  lost_.erase(step);
+  const auto [it, added] = asked_.try_emplace(step, asked);
+  if (!added && asked.complete) it->second = asked;
 }
 
 void AwaitedExports::Exported(const v1::StepExported& exported) {
@@ -51,16 +57,36 @@ std::optional<uint32_t> AwaitedExports::Held(const v1::Batch& batch, std::option
   for (const v1::Item& item : batch.items()) {
     if (item.has_block()) open_step = item.block().step();
     if (!item.has_marker()) continue;
-    Packed(item.marker(), open_step, 0);
+    Packed(item.marker(), open_step, {.entry = 0, .batch = batch.batch_sequence()});
     if (item.marker().has_step_end() || item.marker().has_step_discarded()) open_step.reset();
   }
   return open_step;
 }
 
-void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported) {
+std::vector<uint32_t> AwaitedExports::ServerLost(uint64_t durable_through, uint64_t freed_through) {
+  std::vector<uint32_t> steps;
+  for (auto it = asked_.begin(); it != asked_.end();) {
+    const auto& [step, asked] = *it;
+    if (asked.place.batch <= durable_through || asked.place.batch > freed_through) {
+      ++it;
+      continue;
+    }
+    if (server_exports_) {
+      steps.push_back(step);
+      lost_[step] = asked.place.entry;
+    }
+    it = asked_.erase(it);
+  }
+  return steps;
+}
+
+void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported, uint64_t durable_through) {
   server_exports_ = server_exports;
   unknown_ = false;
-  for (uint32_t step : unexported) asked_[step].has_records = true;
+  for (uint32_t step : unexported) {
+    Ask(step, {.place = {.entry = 0, .batch = durable_through}});
+    asked_[step].has_records = true;
+  }
   std::erase_if(asked_, [](const auto& asked) { return !asked.second.has_records; });
 }
 
@@ -75,9 +101,21 @@ std::vector<uint32_t> AwaitedExports::Missing(uint64_t entry) const {
   std::vector<uint32_t> steps;
   if (!server_exports_) return steps;
   for (const auto& [step, asked] : asked_) {
-    if (asked.entry <= entry) steps.push_back(step);
+    if (asked.place.entry <= entry) steps.push_back(step);
   }
   return steps;
+}
+
+std::vector<uint32_t> AwaitedExports::Lost(uint64_t entry) const {
+  std::vector<uint32_t> steps;
+  for (const auto& [step, asked_at] : lost_) {
+    if (asked_at <= entry) steps.push_back(step);
+  }
+  return steps;
+}
+
+void AwaitedExports::ForgetLost(uint64_t entry) {
+  std::erase_if(lost_, [&](const auto& lost) { return lost.second <= entry; });
 }
 
 }  // namespace msprobe::core

@@ -1,6 +1,8 @@
 #include "agent/core/transport/awaited_exports.h"
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/core/str_cat.h"
 #include "gmock/gmock.h"
@@ -33,7 +35,12 @@ v1::StepExported At(uint32_t step, const std::string& path) {
 
 class AwaitedExportsTest : public ::testing::Test {
  protected:
-  AwaitedExportsTest() { exports_.Welcomed(true, {}); }
+  AwaitedExportsTest() { exports_.Welcomed(true, {}, 0); }
+
+  // Each entry is a batch of its own.
+  void Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry) {
+    exports_.Packed(marker, open_step, {.entry = entry, .batch = entry});
+  }
 
   std::vector<uint32_t> InHello() const {
     v1::Hello hello;
@@ -48,8 +55,8 @@ class AwaitedExportsTest : public ::testing::Test {
 };
 
 TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
-  exports_.Packed(StepEnd(3), 3, 10);
-  exports_.Packed(StepEnd(4), 4, 20);
+  Packed(StepEnd(3), 3, 10);
+  Packed(StepEnd(4), 4, 20);
   EXPECT_THAT(exports_.Missing(9), IsEmpty()) << "whoever waits for earlier entries does not wait for the step";
   EXPECT_THAT(exports_.Missing(10), ElementsAre(3));
   EXPECT_THAT(exports_.Missing(20), ElementsAre(3, 4));
@@ -64,34 +71,34 @@ TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
 
 TEST_F(AwaitedExportsTest, TheDirectoryOfGradientsIsSaidOnce) {
   for (uint32_t step = 0; step < 4; ++step) {
-    exports_.Packed(StepEnd(step), step, step);
+    Packed(StepEnd(step), step, step);
     exports_.Exported(At(step, Cat(step < 3 ? "/dump" : "/other", "/rank0/grad_summary_", step, ".csv")));
   }
   EXPECT_THAT(lines_, ElementsAre("gradients are in /dump/rank0. ", "gradients are in /other/rank0. "));
 }
 
 TEST_F(AwaitedExportsTest, AStepWithoutRecordsIsNotAwaited) {
-  exports_.Packed(StepEnd(3), std::nullopt, 10);
-  exports_.Packed(ExportOpenStep(4), 5, 11);
+  Packed(StepEnd(3), std::nullopt, 10);
+  Packed(ExportOpenStep(4), 5, 11);
   EXPECT_THAT(exports_.Missing(20), IsEmpty());
 }
 
 TEST_F(AwaitedExportsTest, ASessionThatEndsCleanlyEndsItsOpenStep) {
   v1::Marker end;
   end.mutable_session_end()->set_clean(false);
-  exports_.Packed(end, 3, 10);
+  Packed(end, 3, 10);
   EXPECT_THAT(exports_.Missing(10), IsEmpty());
   end.mutable_session_end()->set_clean(true);
-  exports_.Packed(end, 3, 11);
+  Packed(end, 3, 11);
   EXPECT_THAT(exports_.Missing(11), ElementsAre(3));
 }
 
 TEST_F(AwaitedExportsTest, WhatAnOpenStepHoldsIsExportedWithoutEndingTheStep) {
-  exports_.Packed(ExportOpenStep(3), 3, 10);
+  Packed(ExportOpenStep(3), 3, 10);
   EXPECT_THAT(InHello(), IsEmpty());
   v1::StepExported part = At(3, "/dump/step3");
   part.set_incomplete(true);
-  exports_.Packed(StepEnd(3), 3, 20);
+  Packed(StepEnd(3), 3, 20);
   exports_.Exported(part);
   EXPECT_THAT(exports_.Missing(20), ElementsAre(3)) << "those files are from before the end of the step";
   exports_.Exported(At(3, "/dump/step3"));
@@ -99,7 +106,7 @@ TEST_F(AwaitedExportsTest, WhatAnOpenStepHoldsIsExportedWithoutEndingTheStep) {
 }
 
 TEST_F(AwaitedExportsTest, AnExportThatFailedIsSaidAndNotAwaited) {
-  exports_.Packed(StepEnd(3), 3, 10);
+  Packed(StepEnd(3), 3, 10);
   v1::StepExported failed;
   failed.set_step(3);
   failed.set_error("the disk is full");
@@ -108,9 +115,51 @@ TEST_F(AwaitedExportsTest, AnExportThatFailedIsSaidAndNotAwaited) {
   EXPECT_THAT(lines_, ElementsAre("msprobe: step 3 could not be exported: the disk is full"));
 }
 
+TEST_F(AwaitedExportsTest, WhatTheServerLostIsNotAwaitedAndIsKnownUntilItIsForgotten) {
+  for (uint32_t step = 1; step <= 4; ++step) Packed(StepEnd(step), step, 10 * uint64_t{step});
+  EXPECT_THAT(exports_.ServerLost(10, 30), ElementsAre(2, 3)) << "1 is there, and 4 is on its way";
+  exports_.Welcomed(true, {}, 10);
+  EXPECT_THAT(InHello(), ElementsAre(1, 4));
+  EXPECT_THAT(exports_.Missing(40), ElementsAre(1, 4));
+  exports_.Exported(At(1, "/dump/step1"));
+  exports_.Exported(At(4, "/dump/step4"));
+  EXPECT_FALSE(exports_.any()) << "there is no cause to connect any more";
+  EXPECT_THAT(exports_.Lost(19), IsEmpty());
+  EXPECT_THAT(exports_.Lost(20), ElementsAre(2));
+  EXPECT_THAT(exports_.Lost(40), ElementsAre(2, 3));
+  exports_.ForgetLost(20);
+  EXPECT_THAT(exports_.Lost(40), ElementsAre(3));
+}
+
+TEST_F(AwaitedExportsTest, AStepThatGoesOnAfterALossIsAwaitedAgain) {
+  Packed(ExportOpenStep(3), 3, 10);
+  EXPECT_THAT(exports_.ServerLost(0, 10), ElementsAre(3));
+  EXPECT_FALSE(exports_.any());
+  Packed(StepEnd(3), 3, 20);
+  EXPECT_THAT(exports_.Missing(20), ElementsAre(3));
+  EXPECT_THAT(exports_.Lost(20), IsEmpty()) << "its end is exported";
+}
+
+TEST_F(AwaitedExportsTest, AServerThatDoesNotExportLosesNoFiles) {
+  exports_.Welcomed(false, {}, 0);
+  Packed(StepEnd(3), 3, 10);
+  EXPECT_THAT(exports_.ServerLost(0, 10), IsEmpty());
+  EXPECT_THAT(exports_.Lost(10), IsEmpty());
+  EXPECT_THAT(InHello(), IsEmpty());
+}
+
+TEST_F(AwaitedExportsTest, OfALeftSessionWhatTheNextServerDoesNotNameIsLost) {
+  exports_.AskServer();
+  exports_.Welcomed(true, {2, 3}, 7);
+  EXPECT_THAT(exports_.ServerLost(0, 7), ElementsAre(2, 3));
+  exports_.Welcomed(true, {3}, 0);
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(3));
+  EXPECT_THAT(exports_.Lost(0), ElementsAre(2));
+}
+
 TEST_F(AwaitedExportsTest, NothingIsAwaitedOfAServerThatDoesNotExport) {
-  exports_.Welcomed(false, {});
-  exports_.Packed(StepEnd(3), 3, 10);
+  exports_.Welcomed(false, {}, 0);
+  Packed(StepEnd(3), 3, 10);
   EXPECT_THAT(exports_.Missing(10), IsEmpty());
 }
 
@@ -135,9 +184,9 @@ TEST_F(AwaitedExportsTest, OfALeftSessionTheServerSaysWhetherAStepThatOnlyEndsHe
   *batch.add_items()->mutable_marker() = StepEnd(4);  // it has none
   EXPECT_EQ(exports_.Held(batch, std::nullopt), std::nullopt);
   EXPECT_THAT(InHello(), ElementsAre(3, 4));
-  exports_.Welcomed(true, {2, 3});
+  exports_.Welcomed(true, {2, 3}, 0);
   EXPECT_THAT(exports_.Missing(0), ElementsAre(2, 3));
-  exports_.Packed(StepEnd(5), std::nullopt, 10);
+  Packed(StepEnd(5), std::nullopt, 10);
   EXPECT_THAT(exports_.Missing(10), ElementsAre(2, 3)) << "from now on it is known what is open";
 }
 
@@ -145,8 +194,8 @@ TEST_F(AwaitedExportsTest, OfALeftSessionTheServerNamesThem) {
   EXPECT_FALSE(exports_.unknown());
   exports_.AskServer();
   EXPECT_TRUE(exports_.unknown());
-  exports_.Packed(StepEnd(7), 7, 10);
-  exports_.Welcomed(true, {5, 7});
+  Packed(StepEnd(7), 7, 10);
+  exports_.Welcomed(true, {5, 7}, 0);
   EXPECT_FALSE(exports_.unknown());
   EXPECT_THAT(exports_.Missing(0), ElementsAre(5)) << "and 7 when its marker is durable";
   EXPECT_THAT(exports_.Missing(10), ElementsAre(5, 7));

@@ -28,6 +28,11 @@ constexpr milliseconds kLingerWithPayloads(100);
 
 std::string Mebibytes(uint64_t bytes) { return Cat(bytes >> 20, " MiB"); }
 
+absl::Status NoFiles(const std::vector<uint32_t>& steps) {
+  return absl::DataLossError(
+      Cat("the server lost what it had still to export: there are no files of step ", absl::StrJoin(steps, ", ")));
+}
+
 // False: nothing was written.
 bool AppendLine(const std::string& path, const std::string& line) {
   std::error_code ignored;
@@ -67,6 +72,7 @@ Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, S
       drain_(
           &parts_, &packer_, &outbox_, reading_bound, [this](const v1::Marker& marker) { Packed(marker); },
           [this] {
+            if (loss_untold_) TellServerLoss();
             Spill();
             Pump();
           }),
@@ -154,7 +160,7 @@ Sender::Clock::time_point Sender::Round(Clock::time_point now) {
   Pump();
   due = std::min(due, connection_.NextDue(now));
   Publish();
-  waiters_.Answer([this](uint64_t entry) { return Missing(entry); });
+  Answer();
   return due;
 }
 
@@ -163,7 +169,8 @@ Sender::Clock::time_point Sender::DrainQueue(Clock::time_point now) {
 }
 
 void Sender::Packed(const v1::Marker& marker) {
-  exports_.Packed(marker, drain_.open_step(), drain_.packed_entries());
+  exports_.Packed(marker, drain_.open_step(),
+                  {.entry = drain_.packed_entries(), .batch = outbox_.batches().last_sequence() + 1});
   if (marker.has_rank_known()) *hello_.mutable_rank() = marker.rank_known().rank();
   if (marker.has_settings_changed()) *hello_.mutable_settings() = marker.settings_changed().settings();
 }
@@ -244,15 +251,19 @@ void Sender::Handle(const v1::ServerMessage& message) {
 void Sender::HandleWelcome(const v1::Welcome& welcome) {
   connection_.Welcomed(welcome);
   parts_.memory->NoteServer(connection_.target());
-  exports_.Welcomed(connection_.offers().exports,
-                    {welcome.unexported_steps().begin(), welcome.unexported_steps().end()});
   outbox_.batches().Acknowledge(welcome.durable_through());
-  if (welcome.durable_through() < outbox_.batches().freed_through()) ReportServerLoss();
+  // The server says it again until a batch has come behind the loss.
+  const uint64_t freed_through = outbox_.batches().freed_through();
+  if (welcome.durable_through() < freed_through && std::exchange(lost_through_, freed_through) != freed_through) {
+    ReportServerLoss(welcome.durable_through());
+  }
+  exports_.Welcomed(connection_.offers().exports,
+                    {welcome.unexported_steps().begin(), welcome.unexported_steps().end()}, welcome.durable_through());
   batches_.Begin();
   v1::PayloadVerdict missing;
   *missing.mutable_wanted() = welcome.missing_payloads();
-  outbox_.payloads().ReleaseUnlessMissing(welcome.durable_through(),
-                                          {missing.wanted().begin(), missing.wanted().end()});
+  // Nobody asks for those that lost batches announced.
+  outbox_.payloads().ReleaseUnlessMissing(freed_through, {missing.wanted().begin(), missing.wanted().end()});
   payloads_.Take(missing);
 }
 
@@ -296,15 +307,29 @@ void Sender::HandleAlarm(const v1::AlarmRaised& alarm) {
                           ShellWord(hello_.run()), " ", connection_.client_option()));
 }
 
-void Sender::ReportServerLoss() {
+void Sender::ReportServerLoss(uint64_t durable_through) {
+  const uint64_t freed_through = outbox_.batches().freed_through();
   parts_.log->Warning(Cat("msprobe: the server no longer has records that it had acknowledged (up to batch ",
-                          outbox_.batches().freed_through(), "); the run has a gap."));
-  if (!outbox_.batches().empty()) return batches_.ReportServerLoss();
+                          freed_through, "); the run has a gap."));
+  const std::vector<uint32_t> steps = exports_.ServerLost(durable_through, freed_through);
+  if (!steps.empty()) parts_.log->Error(Cat("msprobe: ", NoFiles(steps).message()));
+  TellServerLoss();
+}
+
+void Sender::TellServerLoss() {
+  loss_untold_ = false;
+  if (batches_.ReportServerLoss()) return;
+  const std::optional<uint32_t> open_step = drain_.open_step();
+  // A gap in a step that has ended would take the place of the step's files.
+  if (!open_step.has_value()) {
+    loss_untold_ = true;
+    return;
+  }
   v1::Marker marker;
   marker.mutable_gap()->set_reason(v1::Marker::Gap::SERVER_LOST);
-  marker.mutable_gap()->set_step(drain_.open_step().value_or(0));
+  marker.mutable_gap()->set_step(*open_step);
   packer_.RestateDefinitions();
-  packer_.AddMarker(marker);
+  packer_.AddMarker(marker, open_step);
   drain_.Cut();
 }
 
@@ -339,6 +364,22 @@ void Sender::Pump() {
     const bool sent = payload_next_ ? send_payload() || send_batch() : send_batch() || send_payload();
     if (!sent) return;
   }
+}
+
+void Sender::Answer() {
+  uint64_t told = 0;
+  waiters_.Answer([&](uint64_t entry) {
+    absl::Status status = Standing(entry);
+    if (absl::IsDataLoss(status)) told = std::max(told, entry);
+    return status;
+  });
+  exports_.ForgetLost(told);
+}
+
+absl::Status Sender::Standing(uint64_t entry) const {
+  if (const std::string missing = Missing(entry); !missing.empty()) return absl::UnavailableError(missing);
+  const std::vector<uint32_t> lost = exports_.Lost(entry);
+  return lost.empty() ? absl::OkStatus() : NoFiles(lost);
 }
 
 std::string Sender::Missing(uint64_t entry) const {

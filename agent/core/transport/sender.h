@@ -62,7 +62,7 @@ class Sender {
   void ExpectReadingsUntil(absl::Duration from_now);
 
   // Waits until the entries of the queue up to `entry` are durable and the exports that they ask for are done.
-  // DeadlineExceeded says what is missing.
+  // DeadlineExceeded says what is missing; DataLoss, once, which of these exports there will not be.
   absl::Status Wait(uint64_t entry, absl::Duration timeout);
 
  private:
@@ -85,13 +85,20 @@ class Sender {
   void HandleControl(const v1::ControlCommand& command);
   void HandleDumpRoom(const v1::DumpRoom& room);
   void HandleAlarm(const v1::AlarmRaised& alarm);
-  void ReportServerLoss();
+  // The server has batches up to `durable_through`, and had more.
+  void ReportServerLoss(uint64_t durable_through);
+  // Puts the gap, and the definitions that the server lacks, into the first batch that can have them, or notes that
+  // there is none yet.
+  void TellServerLoss();
   // Tells the server how the program stands, where a command came on this stream and something is new.
   void SendReport();
   // Sends batches and payloads, in turns, until the stream or the throttle takes no more.
   void Pump();
 
+  // Unavailable: what is missing. DataLoss: there will be no files of these steps.
+  absl::Status Standing(uint64_t entry) const;
   std::string Missing(uint64_t entry) const;
+  void Answer();
   void Publish();
   // Says why nothing can be spooled, the first time that this is an error.
   void TellOfSpool(const absl::Status& failure);
@@ -119,6 +126,8 @@ class Sender {
   PayloadUpload payloads_;
   bool payload_next_ = false;  // batches and payloads take turns
   AwaitedExports exports_;
+  uint64_t lost_through_ = 0;         // where the last loss that the server told of ended, by sequence
+  bool loss_untold_ = false;          // TellServerLoss waits for a batch
   std::optional<uint64_t> reported_;  // version of the last report on this stream; absent: nobody has asked for one
   bool spool_told_ = false;           // TellOfSpool has said something
   bool lack_said_ = false;            // that the session's memory lacked room

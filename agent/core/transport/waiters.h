@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <list>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -19,18 +18,17 @@ class Waiters {
  public:
   using Clock = Doorbell::Clock;
 
-  // Rings `bell`, and waits for an answer that nothing up to `entry` is missing. DeadlineExceeded, at `deadline`: what
-  // the last answer named.
+  // Rings `bell`, and waits for an answer that is not Unavailable, which it returns. DeadlineExceeded, at `deadline`:
+  // what the last answer named.
   absl::Status Wait(uint64_t entry, Clock::time_point deadline, Doorbell* bell) ABSL_LOCKS_EXCLUDED(mu_);
-  // `missing` names what is missing up to an entry; empty: nothing.
-  void Answer(absl::FunctionRef<std::string(uint64_t entry)> missing) ABSL_LOCKS_EXCLUDED(mu_);
+  // `standing` says how it stands with the entries up to one. Unavailable names what is missing still.
+  void Answer(absl::FunctionRef<absl::Status(uint64_t entry)> standing) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Waiter {
     explicit Waiter(uint64_t wanted) : entry(wanted) {}
     const uint64_t entry;
-    bool done = false;
-    std::string missing;
+    absl::Status standing = absl::UnavailableError("the sender is busy");
   };
 
   Mutex mu_;

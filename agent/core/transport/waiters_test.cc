@@ -14,8 +14,10 @@ TEST(Waiters, ReturnsWhenNothingUpToItsEntryIsMissing) {
   Doorbell bell;
   std::thread waiting([&] { EXPECT_TRUE(waiters.Wait(7, In(std::chrono::seconds(20)), &bell).ok()); });
   bell.WaitUntil(In(std::chrono::seconds(20)));  // rung by the waiter
-  waiters.Answer([](uint64_t entry) { return entry == 7 ? "2 batches are not durable" : ""; });
-  waiters.Answer([](uint64_t) { return ""; });
+  waiters.Answer([](uint64_t entry) {
+    return entry == 7 ? absl::UnavailableError("2 batches are not durable") : absl::OkStatus();
+  });
+  waiters.Answer([](uint64_t) { return absl::OkStatus(); });
   waiting.join();
 }
 
@@ -27,13 +29,24 @@ TEST(Waiters, SaysAtTheDeadlineWhatWasMissingLast) {
     EXPECT_EQ(status, absl::DeadlineExceededError("1 tensors are not stored"));
   });
   bell.WaitUntil(In(std::chrono::seconds(20)));
-  waiters.Answer([](uint64_t) { return "2 batches are not durable"; });
-  waiters.Answer([](uint64_t) { return "1 tensors are not stored"; });
+  waiters.Answer([](uint64_t) { return absl::UnavailableError("2 batches are not durable"); });
+  waiters.Answer([](uint64_t) { return absl::UnavailableError("1 tensors are not stored"); });
   waiting.join();
-  waiters.Answer([](uint64_t) -> std::string {
+  waiters.Answer([](uint64_t) {
     ADD_FAILURE() << "nobody waits any more";
-    return "";
+    return absl::OkStatus();
   });
+}
+
+TEST(Waiters, ReturnsAtOnceWhatCannotBeWaitedFor) {
+  Waiters waiters;
+  Doorbell bell;
+  std::thread waiting([&] {
+    EXPECT_EQ(waiters.Wait(7, In(std::chrono::hours(1)), &bell), absl::DataLossError("there are no files of step 3"));
+  });
+  bell.WaitUntil(In(std::chrono::seconds(20)));
+  waiters.Answer([](uint64_t) { return absl::DataLossError("there are no files of step 3"); });
+  waiting.join();
 }
 
 TEST(Waiters, WithoutAnAnswerTheSenderIsBusy) {

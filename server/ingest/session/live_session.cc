@@ -81,6 +81,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
     durable.responses = staged.responses;
     if (staged.rank_change.has_value()) durable.rank_changes.push_back(*staged.rank_change);
     staging.Adopt();
+    skipped_from_.reset();
     staging.Count(*context_.metrics);
   }
   context_.metrics->Add(Metric::kIngestBatches, 1);
@@ -240,7 +241,7 @@ absl::StatusOr<LiveSession::User> LiveSession::Attach(std::weak_ptr<SessionListe
   std::shared_ptr<SessionListener> replaced;
   {
     absl::MutexLock lock(&mu_);
-    if (absl::Status status = SkipTo(freed_through); !status.ok()) return status;
+    SkipTo(freed_through);
     user.number = ++last_user_;
     user.welcome = Welcome();
     replaced = listener_.lock();
@@ -257,7 +258,7 @@ absl::StatusOr<LiveSession::User> LiveSession::Attach(std::weak_ptr<SessionListe
 v1::Welcome LiveSession::Welcome() const {
   v1::Welcome welcome;
   welcome.set_protocol(1);
-  welcome.set_durable_through(state_.row.watermark());
+  welcome.set_durable_through(skipped_from_.value_or(state_.row.watermark()));
   welcome.set_durability(context_.store->database().options().durability);
   welcome.set_max_batch_bytes(context_.max_batch_bytes);
   welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
@@ -317,18 +318,13 @@ std::shared_ptr<SessionListener> LiveSession::listener() const {
   return listener_.lock();
 }
 
-absl::Status LiveSession::SkipTo(uint64_t freed_through) {
-  if (freed_through <= state_.row.watermark()) return absl::OkStatus();
+void LiveSession::SkipTo(uint64_t freed_through) {
+  if (freed_through <= state_.row.watermark()) return;
   LogWarning("session {} has freed {} batches, this server holds {}: what lies between is lost",
              Hex(state_.row.session()), freed_through, state_.row.watermark());
-  storage::SessionRow row = state_.row;
-  row.set_watermark(freed_through);
-  ChangeSet changes;
-  changes.PutMeta(SessionKey(row.session()), row);
-  if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
-  state_.row = row;
+  if (!skipped_from_.has_value()) skipped_from_ = state_.row.watermark();
+  state_.row.set_watermark(freed_through);
   durable_ = freed_through;  // nothing of it is held: there is nothing to sync
-  return absl::OkStatus();
 }
 
 absl::Status LiveSession::CompleteWhatLacksNothing() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,8 +46,8 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   absl::Status AwaitDurable(absl::Duration timeout);
 
   // A user begins. The former one's listener hears that it is replaced. An agent may have freed more batches than this
-  // server holds, where the server was replaced or restored: then the session goes on behind them. What `welcome` says
-  // must be made durable before it is passed on.
+  // server holds, where the server was replaced or restored: then the session goes on behind them, and `welcome` says
+  // what is held, so that the agent tells of the gap. What it says must be made durable before it is passed on.
   struct User {
     uint64_t number = 0;
     v1::Welcome welcome;
@@ -104,7 +105,8 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   absl::Status CheckUser(uint64_t user) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Whether a batch is the next one, and may be taken now. A duplicate is OK.
   absl::Status CheckBatch(const v1::Batch& batch) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  absl::Status SkipTo(uint64_t freed_through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Not in the store before the next batch is: until then each Welcome, also of a later server, names what is held.
+  void SkipTo(uint64_t freed_through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Welcome Welcome() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   // The following are called without the lock.
@@ -121,6 +123,8 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   mutable absl::Mutex mu_;
   SessionState state_ ABSL_GUARDED_BY(mu_);
   uint64_t durable_ ABSL_GUARDED_BY(mu_) = 0;  // batches up to here are durable
+  // The last batch that is held, where SkipTo has moved the watermark and no batch has come since.
+  std::optional<uint64_t> skipped_from_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<SessionListener> listener_ ABSL_GUARDED_BY(mu_);
   int users_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_user_ ABSL_GUARDED_BY(mu_) = 0;

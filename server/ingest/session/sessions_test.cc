@@ -359,10 +359,31 @@ TEST_F(SessionsTest, AgentThatFreedMoreGoesOnFromThere) {
   ScriptedAgent agent("a");
   agent.hello().set_freed_through(7);
   Open(agent);
-  EXPECT_EQ(session_->welcome().durable_through(), 7u);
+  EXPECT_EQ(session_->durable_through(), 7u);
   for (int i = 0; i < 7; ++i) agent.Take();
   Apply(agent.Call(3, "add").Take());
   EXPECT_THAT(Names(3), ElementsAre("Torch.add.0.forward"));
+}
+
+// Nothing else tells the agent that there is a gap, and that definitions are to be sent again.
+TEST_F(SessionsTest, AWelcomeSaysWhatIsHeldUntilABatchFollowsTheGap) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  Apply(agent.Call(3, "add").Take());
+  agent.hello().set_freed_through(4);
+  for (int i = 1; i < 4; ++i) agent.Take();
+  Open(agent);
+  EXPECT_EQ(session_->welcome().durable_through(), 1u);
+  Open(agent);
+  EXPECT_EQ(session_->welcome().durable_through(), 1u) << "it may not have come";
+  Restart();
+  Open(agent);
+  EXPECT_EQ(session_->welcome().durable_through(), 1u);
+  EXPECT_EQ(session_->durable_through(), 4u);
+  Apply(agent.Call(3, "mul").Take());
+  Open(agent);
+  EXPECT_EQ(session_->welcome().durable_through(), 5u);
+  EXPECT_THAT(Names(3), ElementsAre("Torch.add.0.forward", "Torch.mul.0.forward"));
 }
 
 TEST_F(SessionsTest, PayloadCompletesItsStep) {

@@ -53,7 +53,7 @@ void HeldBatches::Keep(uint64_t sequence, std::string_view bytes, Batch& batch) 
     const PieceFacts facts{.number = sequence,
                            .last_entry = batch.last_entry,
                            .fragments = batch.summary.fragments,
-                           .first_step = batch.summary.first_step,
+                           .first_step = batch.summary.first_step.value_or(0),
                            .hash = {}};
     const uint64_t within = static_cast<uint64_t>(at - reinterpret_cast<char*>(batch.memory->get()));
     batch.listing = memory_->List(PieceKind::kBatch, *offset + within, bytes.size(), facts, bytes.size());
@@ -95,7 +95,8 @@ absl::Status HeldBatches::Restore(Left left) {
     batch.bytes = {reinterpret_cast<const char*>(batch.memory->get()), piece.used};
     batch.listing = std::move(piece.listing);
     batch.last_entry = piece.facts.last_entry;
-    batch.summary = {.first_step = piece.facts.first_step, .fragments = piece.facts.fragments};
+    batch.summary.fragments = piece.facts.fragments;
+    if (piece.facts.fragments > 0 || piece.facts.first_step > 0) batch.summary.first_step = piece.facts.first_step;
     budget_->Charge(batch.bytes.size());
   }
   if (left.freed_through.has_value()) {

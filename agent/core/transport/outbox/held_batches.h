@@ -69,7 +69,7 @@ class HeldBatches {
   // Gives a batch other bytes.
   void Replace(uint64_t sequence, std::string_view bytes);
   struct Summary {
-    uint32_t first_step = 0;
+    std::optional<uint32_t> first_step;  // absent: no step, or it is not known of what a dead process spooled
     uint64_t fragments = 0;
   };
   Summary SummaryOf(uint64_t sequence) const { return Get(sequence).summary; }

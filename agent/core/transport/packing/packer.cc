@@ -75,8 +75,7 @@ bool Packer::Add(const Fragment& fragment, std::vector<Leaf>& leaves) {
     AddGap(fragment.step, payloads);
     return false;
   }
-  if (!has_first_step_) packed_.first_step = fragment.step;
-  has_first_step_ = true;
+  if (!packed_.first_step.has_value()) packed_.first_step = fragment.step;
   if (structure->is_scalars) {
     block_.OpenScalars(batch_, fragment.step);
     bytes_ += block_.Add(fragment, leaves, &packed_.payloads);
@@ -98,10 +97,11 @@ void Packer::AddGap(uint32_t step, uint64_t payloads) {
   marker.mutable_gap()->set_fragments(1);
   marker.mutable_gap()->set_payloads(payloads);
   marker.mutable_gap()->set_reason(v1::Marker::Gap::FAULT);
-  AddMarker(marker);
+  AddMarker(marker, step);
 }
 
-void Packer::AddMarker(const v1::Marker& marker) {
+void Packer::AddMarker(const v1::Marker& marker, std::optional<uint32_t> step) {
+  if (!packed_.first_step.has_value()) packed_.first_step = step;
   *batch_->add_items()->mutable_marker() = marker;
   block_.Close();
   bytes_ += marker.ByteSizeLong();
@@ -126,7 +126,6 @@ PackedBatch Packer::Cut(uint64_t last_entry) {
   batch_ = message_.mutable_batch();
   block_.Close();
   bytes_ = 0;
-  has_first_step_ = false;
   return std::exchange(packed_, PackedBatch());
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,9 @@ namespace msprobe::core {
 
 struct PackedBatch {
   uint64_t sequence = 0;
-  std::string bytes;        // a serialized v1::AgentMessage with the batch
-  uint64_t last_entry = 0;  // entries of the queue up to this one are in this batch or in an earlier one
-  uint32_t first_step = 0;
+  std::string bytes;                   // a serialized v1::AgentMessage with the batch
+  uint64_t last_entry = 0;             // entries of the queue up to this one are in this batch or in an earlier one
+  std::optional<uint32_t> first_step;  // of the first item that belongs to one
   uint64_t fragments = 0;
   std::vector<AnnouncedPayload> payloads;
 };
@@ -43,7 +44,8 @@ class Packer {
   // `leaves` are those of `fragment`; their payloads move out of them. False: the fragment does not fit its structure,
   // is too large, or has changed since it was captured; a gap takes its place.
   bool Add(const Fragment& fragment, std::vector<Leaf>& leaves);
-  void AddMarker(const v1::Marker& marker);
+  // `step`: the one that the marker belongs to.
+  void AddMarker(const v1::Marker& marker, std::optional<uint32_t> step);
 
   // From now on fragments come from a file. Each fragment's digest is computed again, and a fragment that has
   // changed becomes a gap.
@@ -75,7 +77,6 @@ class Packer {
   v1::Batch* batch_;
   PackedBatch packed_;
   size_t bytes_ = 0;  // an estimate
-  bool has_first_step_ = false;
   uint64_t next_sequence_ = 1;
   bool verifies_ = false;
 };

@@ -355,7 +355,7 @@ TEST_F(PackerTest, APassOrAMarkerBeginsABlock) {
   ASSERT_TRUE(Add(fragment, {Leaf()}));
   v1::Marker marker;
   marker.mutable_step_end()->set_step(0);
-  packer_.AddMarker(marker);
+  packer_.AddMarker(marker, std::nullopt);
   ASSERT_TRUE(Add(fragment, {Leaf()}));
   const v1::Batch batch = Parse(packer_.Cut(4));
   ASSERT_EQ(batch.items_size(), 4);

@@ -76,14 +76,14 @@ void QueueDrain::PackGapBefore(const Chunk& chunk) {
   marker.mutable_gap()->set_step(open_step_.value_or(0));
   marker.mutable_gap()->set_fragments(chunk.before - packed_entries_);
   marker.mutable_gap()->set_reason(v1::Marker::Gap::FAULT);
-  packer_->AddMarker(marker);
+  packer_->AddMarker(marker, open_step_);
   packed_entries_ = chunk.before;
 }
 
 void QueueDrain::PackMarker(std::string_view serialized) {
   v1::Marker marker;
   static_cast<void>(marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())));
-  packer_->AddMarker(marker);
+  packer_->AddMarker(marker, open_step_);
   on_marker_(marker);
   if (marker.has_step_end()) ended_[next_ended_++ % kEndedSteps] = marker.step_end().step();
   if (marker.has_step_end() || marker.has_step_discarded()) open_step_.reset();

@@ -197,7 +197,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       welcome->set_protocol(1);
       welcome->set_durable_through(durable_);
       if (durable_ < message.hello().freed_through()) durable_ = message.hello().freed_through();
-      if (behavior_.exports) welcome->add_capabilities("export");
+      if (behavior_.exports || behavior_.export_waits) welcome->add_capabilities("export");
       if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
       if (behavior_.knows_edges) welcome->add_capabilities("edges");
       if (behavior_.knows_scalars) welcome->add_capabilities("scalars");

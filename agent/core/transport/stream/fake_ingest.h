@@ -23,6 +23,7 @@ class FakeIngest final : public v1::Ingest::Service {
     int end_stream_after = 0;           // batches and chunks of one stream; 0: never
     bool acknowledge = true;            // false: takes batches but never makes them durable
     bool exports = false;               // capability "export", answered at once
+    bool export_waits = false;          // the same, and no step is reported
     bool want_payloads = true;          // false: it says that it has them all
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;

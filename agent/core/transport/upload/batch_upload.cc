@@ -2,12 +2,25 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::core {
+namespace {
+
+// Of its first records.
+std::optional<uint32_t> StepOf(const v1::Batch& batch) {
+  for (const v1::Item& item : batch.items()) {
+    if (item.has_block()) return item.block().step();
+    if (item.has_scalars()) return item.scalars().step();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 BatchUpload::BatchUpload(const SenderParts* parts, std::string session, HeldBatches* held, Packer* packer)
     : parts_(*parts), session_(std::move(session)), held_(held), packer_(packer) {}
@@ -26,22 +39,29 @@ void BatchUpload::Refused() {
   one_at_a_time_ = true;
 }
 
-void BatchUpload::ReportServerLoss() {
-  const uint64_t sequence = held_->freed_through() + 1;
-  const absl::StatusOr<HeldBatches::Bytes> bytes = held_->Read(sequence);
-  v1::AgentMessage message;
-  if (!bytes.ok() || !message.ParseFromArray(bytes->view.data(), static_cast<int>(bytes->view.size()))) {
-    return ReplaceByGap(sequence);
+bool BatchUpload::ReportServerLoss() {
+  for (uint64_t sequence = held_->freed_through() + 1; sequence <= held_->last_sequence(); ++sequence) {
+    const absl::StatusOr<HeldBatches::Bytes> bytes = held_->Read(sequence);
+    v1::AgentMessage message;
+    if (!bytes.ok() || !message.ParseFromArray(bytes->view.data(), static_cast<int>(bytes->view.size()))) {
+      ReplaceByGap(sequence);
+      return true;
+    }
+    const std::optional<uint32_t> first_step = held_->SummaryOf(sequence).first_step;
+    const std::optional<uint32_t> step = first_step.has_value() ? first_step : StepOf(message.batch());
+    if (!step.has_value()) continue;
+    v1::Batch whole;
+    packer_->CopyDefinitions(&whole);
+    v1::Marker::Gap* const gap = whole.add_items()->mutable_marker()->mutable_gap();
+    gap->set_step(*step);
+    gap->set_reason(v1::Marker::Gap::SERVER_LOST);
+    message.mutable_batch()->clear_definitions();
+    whole.MergeFrom(message.batch());
+    *message.mutable_batch() = std::move(whole);
+    held_->Replace(sequence, message.SerializeAsString());
+    return true;
   }
-  v1::Batch whole;
-  packer_->CopyDefinitions(&whole);
-  v1::Marker::Gap* const gap = whole.add_items()->mutable_marker()->mutable_gap();
-  gap->set_step(held_->SummaryOf(sequence).first_step);
-  gap->set_reason(v1::Marker::Gap::SERVER_LOST);
-  message.mutable_batch()->clear_definitions();
-  whole.MergeFrom(message.batch());
-  *message.mutable_batch() = std::move(whole);
-  held_->Replace(sequence, message.SerializeAsString());
+  return false;
 }
 
 void BatchUpload::ReplaceByGap(uint64_t sequence) {
@@ -55,7 +75,7 @@ void BatchUpload::ReplaceByGap(uint64_t sequence) {
   batch->set_batch_sequence(sequence);
   packer_->CopyDefinitions(batch);
   v1::Marker::Gap* const gap = batch->add_items()->mutable_marker()->mutable_gap();
-  gap->set_step(summary.first_step);
+  gap->set_step(summary.first_step.value_or(0));
   gap->set_fragments(summary.fragments);
   gap->set_reason(v1::Marker::Gap::FAULT);
   held_->Replace(sequence, message.SerializeAsString());

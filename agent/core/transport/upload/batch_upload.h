@@ -28,9 +28,10 @@ class BatchUpload {
   void Acknowledged();
   // The stream ended because a batch was malformed.
   void Refused();
-  // The server no longer has batches that it had made durable: the next batch says so, with all the definitions that
-  // it then lacks. Only while a batch is held.
-  void ReportServerLoss();
+  // The server no longer has batches that it had made durable: the first held batch that belongs to a step says so,
+  // with all the definitions that the server then lacks. False: there is none; batches that belong to no step need no
+  // definitions.
+  bool ReportServerLoss();
 
   // False: there is no batch to send now, or `write` did not take it.
   bool SendNext(KnownColumns known, WriteContent write);

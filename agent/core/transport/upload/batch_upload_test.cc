@@ -1,5 +1,7 @@
 #include "agent/core/transport/upload/batch_upload.h"
 
+#include <optional>
+
 #include "agent/core/transport/sender_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,6 +31,14 @@ class BatchUploadTest : public SenderPartsTest {
   void Acknowledge(uint64_t durable_through) {
     outbox_.batches().Acknowledge(durable_through);
     batches_.Acknowledged();
+  }
+
+  // A batch of a marker.
+  void AppendMarker(std::optional<uint32_t> step) {
+    v1::Marker marker;
+    marker.mutable_step_end()->set_step(step.value_or(0));
+    packer_.AddMarker(marker, step);
+    outbox_.Append(packer_.Cut(0));
   }
 
   std::vector<v1::Batch> sent_;
@@ -90,7 +100,7 @@ TEST_F(BatchUploadTest, AServerThatLostBatchesGetsTheDefinitionsAgainAndTheGap) 
   AppendBatch(2, 7);
   Send();
   Acknowledge(1);
-  batches_.ReportServerLoss();
+  EXPECT_TRUE(batches_.ReportServerLoss());
   batches_.Begin();
   EXPECT_THAT(Send(), ElementsAre(2));
   const v1::Batch& batch = sent_.back();
@@ -99,6 +109,21 @@ TEST_F(BatchUploadTest, AServerThatLostBatchesGetsTheDefinitionsAgainAndTheGap) 
   EXPECT_EQ(batch.items(0).marker().gap().reason(), v1::Marker::Gap::SERVER_LOST);
   EXPECT_EQ(batch.items(0).marker().gap().step(), 7);
   EXPECT_THAT(batch.items(1).block().count(), ElementsAre(2));
+}
+
+TEST_F(BatchUploadTest, AGapOfTheServersGoesWhereAStepIsNotIntoStepZero) {
+  AppendMarker(std::nullopt);
+  EXPECT_FALSE(batches_.ReportServerLoss()) << "no batch belongs to a step";
+  AppendMarker(5);  // the end of a step that is open
+  AppendBatch(1, 7);
+  EXPECT_TRUE(batches_.ReportServerLoss());
+  batches_.Begin();
+  EXPECT_THAT(Send(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(sent_[0].items_size(), 1);
+  ASSERT_EQ(sent_[1].items_size(), 2);
+  EXPECT_EQ(sent_[1].items(0).marker().gap().step(), 5);
+  EXPECT_EQ(sent_[1].definitions_size(), 2);
+  EXPECT_EQ(sent_[2].items_size(), 1);
 }
 
 }  // namespace
