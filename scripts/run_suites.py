@@ -107,6 +107,7 @@ NOT_UNDER_TSAN = {
     "job_queue_test": _ROCKSDB,
     "job_crash_test": _ROCKSDB,
     "capture_cuda_kernels_test": "CUDA's runtime is not instrumented",
+    "core_session_fork_test": "GCC 12's sanitizers take no care of their own locks at a fork",
     "server_binary_test": "the threads are those of another process",
     "server_crash_test": "the threads are those of other processes",
 }

@@ -164,6 +164,15 @@ std::shared_ptr<SessionMemory> MakeMemory(const SessionOptions& options, const S
   return memory;
 }
 
+// FailedPrecondition: this process was forked from one that has had a session. To be called before anything of gRPC's:
+// a process that is forked while another thread is inside of that finds gRPC's locks taken, and would wait for ever.
+absl::Status CheckProcess() {
+  static std::atomic<pid_t> first_process{0};
+  pid_t nobody = 0;
+  if (first_process.compare_exchange_strong(nobody, getpid()) || nobody == getpid()) return absl::OkStatus();
+  return absl::FailedPreconditionError("this process was forked from one that has had a session");
+}
+
 // The parts of a session, in one object, so that a forked child can abandon all of them.
 struct Parts {
   Parts(const SessionOptions& options, const SessionOrigin& origin, const Route& route)
@@ -463,6 +472,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const SessionOptions& opt
     absl::StatusOr<std::vector<std::string>> parsed = ParseServerAddresses(options.server);
     if (!parsed.ok()) return parsed.status();
     route.targets = *std::move(parsed);
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
     // Only the paths of secrets are left, never their content.
     if (absl::Status status = options.access.Check(route.targets); !status.ok()) return status;
     route.access = options.access;
@@ -475,11 +485,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const SessionOptions& opt
     if (!prepared.ok()) return prepared.status();
     route.embedded = *std::move(prepared);
   }
-  static std::atomic<pid_t> first_process{0};
-  pid_t nobody = 0;
-  if (!first_process.compare_exchange_strong(nobody, getpid()) && nobody != getpid()) {
-    return absl::FailedPreconditionError("this process was forked from one that has had a session");
-  }
+  if (absl::Status status = CheckProcess(); !status.ok()) return status;
   auto parts = std::make_unique<Parts>(options, MakeOrigin(options, route), route);
   parts->left_sessions->Start(parts->name);
   try {

@@ -90,7 +90,8 @@ struct SessionCounters {
 class Session {
  public:
   // InvalidArgument: the server's address does not parse, or the run is empty. FailedPrecondition: a directory cannot
-  // be made, or this process was forked from one that has had a session. A server that does not answer is not an error.
+  // be made, or this process was forked from one that has had a session, or was opening one. A server that does not
+  // answer is not an error.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const SessionOptions& options);
   virtual ~Session() = default;
 
