@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <boost/asio.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <deque>
@@ -18,7 +22,6 @@
 #include <optional>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -26,6 +29,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/access/certificate.h"
 #include "server/access/listen_address.h"
+#include "server/access/net_stream.h"
 #include "server/format/cat.h"
 #include "server/web/http_target.h"
 
@@ -37,7 +41,6 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using net::ip::tcp;
 using Clock = std::chrono::steady_clock;
-using Secure = net::ssl::stream<tcp::socket>;
 
 constexpr size_t kReadBytes = 4096;
 // Bytes that are read ahead: a request and the start of the next one. More is read when the request is answered.
@@ -125,14 +128,16 @@ class HttpServer::Core {
 class HttpServer::Core::Connection : public HttpStream, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Core* core, tcp::socket socket, std::string peer)
-      : core_(core), peer_(std::move(peer)), deadline_(core->io_), stream_(Wrapped(core, std::move(socket))) {}
+      : core_(core),
+        peer_(std::move(peer)),
+        deadline_(core->io_),
+        stream_(std::move(socket), core->tls_.has_value() ? &*core->tls_ : nullptr) {}
 
   void Begin(Connections::iterator place) {
     place_ = place;
     Await(core_->options_.request);
-    auto* const secure = std::get_if<Secure>(&stream_);
-    if (secure == nullptr) return Read();
-    secure->async_handshake(Secure::server, [self = shared_from_this()](error_code error) {
+    if (stream_.tls() == nullptr) return Read();
+    stream_.Handshake(net::ssl::stream_base::server, [self = shared_from_this()](error_code error, size_t) {
       if (error) return self->Close();
       self->Read();
     });
@@ -154,7 +159,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     Leave();
     deadline_.cancel();
     error_code ignored;
-    socket().close(ignored);
+    stream_.socket().close(ignored);
     core_->connections_.erase(place_);
   }
 
@@ -184,16 +189,6 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     kFarewell,  // the client has the answer and is told that nothing follows
     kClosed,
   };
-  using Stream = std::variant<tcp::socket, Secure>;
-
-  static Stream Wrapped(Core* core, tcp::socket socket) {
-    if (core->tls_.has_value()) return Stream(std::in_place_type<Secure>, std::move(socket), *core->tls_);
-    return Stream(std::in_place_type<tcp::socket>, std::move(socket));
-  }
-  tcp::socket& socket() {
-    auto* const secure = std::get_if<Secure>(&stream_);
-    return secure == nullptr ? std::get<tcp::socket>(stream_) : secure->next_layer();
-  }
 
   void Await(absl::Duration patience) {
     deadline_.expires_after(absl::ToChronoNanoseconds(patience));
@@ -207,8 +202,8 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
   void Read() {
     if (reading_ || phase_ == Phase::kClosed || in_.size() >= kMaxAhead) return;
     reading_ = true;
-    const auto heard = [self = shared_from_this()](error_code error, size_t bytes) { self->OnRead(error, bytes); };
-    std::visit([&](auto& stream) { stream.async_read_some(net::buffer(bytes_), heard); }, stream_);
+    stream_.Read(net::buffer(bytes_),
+                 [self = shared_from_this()](error_code error, size_t bytes) { self->OnRead(error, bytes); });
   }
 
   void OnRead(error_code error, size_t bytes) {
@@ -340,8 +335,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     sending_ = true;
     std::vector<net::const_buffer> buffers;
     for (const std::string& bytes : written_) buffers.push_back(net::buffer(bytes));
-    const auto heard = [self = shared_from_this()](error_code error, size_t bytes) { self->OnSent(error, bytes); };
-    std::visit([&](auto& stream) { net::async_write(stream, buffers, heard); }, stream_);
+    stream_.Write(buffers, [self = shared_from_this()](error_code error, size_t bytes) { self->OnSent(error, bytes); });
   }
 
   void OnSent(error_code error, size_t bytes) {
@@ -374,11 +368,11 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     deadline_.async_wait([self = shared_from_this()](error_code error) {
       if (!error) self->Close();
     });
-    error_code ignored;
-    if (auto* const secure = std::get_if<Secure>(&stream_); secure != nullptr) {
-      secure->async_shutdown([self = shared_from_this()](error_code) { self->Close(); });
+    if (stream_.tls() != nullptr) {
+      stream_.Shutdown([self = shared_from_this()](error_code, size_t) { self->Close(); });
     } else {
-      socket().shutdown(tcp::socket::shutdown_send, ignored);
+      error_code ignored;
+      stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
       in_.clear();
       Read();
     }
@@ -392,7 +386,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
   Core* const core_;
   const std::string peer_;
   net::steady_timer deadline_;
-  Stream stream_;
+  NetStream stream_;
   Connections::iterator place_;
   Phase phase_ = Phase::kReading;
   Clock::time_point since_ = Clock::now();

@@ -1,25 +1,28 @@
 #include "server/monitor/notices/http_post.h"
 
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <boost/asio.hpp>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
-#include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <sstream>
 
 #include "absl/strings/match.h"
 #include "server/access/listen_address.h"
+#include "server/access/net_stream.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
 
 namespace net = boost::asio;
-namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
@@ -27,52 +30,140 @@ absl::Status Wrong(std::string_view why) {
   return absl::InvalidArgumentError(Cat(why, "; it should be http://HOST[:PORT][/PATH] or https://..."));
 }
 
-// Runs one operation of the context, which always has work, to its end. operation_aborted: the context was stopped.
-error_code Await(net::io_context& context, const std::function<void(std::function<void(error_code)>)>& begin) {
-  std::optional<error_code> result;
-  begin([&result](error_code error) { result = error; });
-  while (!result.has_value()) {
-    if (context.run_one() == 0) return net::error::operation_aborted;
-  }
-  return *result;
-}
-
-// What was aborted is told as such by Post, which knows whether the server stops.
-absl::Status Failed(std::string_view what, error_code error) {
-  return absl::UnavailableError(
-      Cat(what, ": ", error == beast::error::timeout ? "no answer in time" : error.message()));
-}
-
 using Answer = HttpPoster::Answer;
 
-template <typename Stream>
-absl::StatusOr<Answer> Exchange(net::io_context& context, Stream& stream, const HttpUrl& url,
-                                const HttpPoster::Headers& headers, const std::string& body) {
+std::string Why(error_code error) { return error == net::error::timed_out ? "no answer in time" : error.message(); }
+
+// The operations of one Post: each is begun, and then waited for.
+class Operations {
+ public:
+  using Begin = std::function<void(const NetStream::Handler& done)>;
+
+  // context: has work at all times; once it is stopped, every operation ends with operation_aborted.
+  Operations(net::io_context& context, absl::Duration timeout)
+      : context_(context), deadline_(std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout)) {}
+
+  error_code Run(const Begin& begin) {
+    std::optional<error_code> ended;
+    begin([&ended](error_code error, size_t) { ended = error; });
+    while (!ended.has_value()) {
+      if (context_.run_one_until(deadline_) > 0) continue;
+      return context_.stopped() ? net::error::operation_aborted : net::error::timed_out;
+    }
+    return *ended;
+  }
+
+  // Unavailable: why `what` failed.
+  absl::Status Do(std::string_view what, const Begin& begin) {
+    const error_code error = Run(begin);
+    if (!error) return absl::OkStatus();
+    return absl::UnavailableError(Cat(what, ": ", Why(error)));
+  }
+
+ private:
+  net::io_context& context_;
+  const std::chrono::steady_clock::time_point deadline_;
+};
+
+std::string RequestText(const HttpUrl& url, const HttpPoster::Headers& headers, const std::string& body) {
   http::request<http::string_body> request(http::verb::post, url.target, 11);
   request.set(http::field::host, url.Origin().substr(url.tls ? 8 : 7));
   request.set(http::field::content_type, "application/json");
   request.set(http::field::user_agent, "msprobe-server");
   for (const auto& [name, value] : headers) request.set(name, value);
-  request.body() = body;
-  request.prepare_payload();
-  error_code error = Await(context, [&](auto done) {
-    http::async_write(stream, request, [done](error_code failed, size_t) { done(failed); });
-  });
-  if (error) return Failed("sending", error);
+  request.content_length(body.size());
+  std::ostringstream text;
+  text << request.base() << body;
+  return text.str();
+}
 
-  beast::flat_buffer buffer(HttpPoster::kLongestAnswer);
+// Unavailable: there is no complete header. A body that breaks off is empty: what an answer says besides its status is
+// for people, and that it cannot be read makes no failure of a success.
+absl::StatusOr<Answer> ReadAnswer(Operations& operations, NetStream& stream) {
   http::response_parser<http::string_body> parser;
+  parser.eager(true);
   parser.body_limit(HttpPoster::kLongestAnswer);
-  error = Await(context, [&](auto done) {
-    http::async_read_header(stream, buffer, parser, [done](error_code failed, size_t) { done(failed); });
+  std::array<char, 4096> bytes;
+  std::string unread;
+  error_code error;
+  while (!error && !parser.is_done()) {
+    size_t count = 0;
+    error = operations.Run([&](const NetStream::Handler& done) {
+      stream.Read(net::buffer(bytes), [&count, done](error_code failed, size_t read) {
+        count = read;
+        done(failed, read);
+      });
+    });
+    if (parser.got_some() && (error == net::error::eof || error == net::ssl::error::stream_truncated)) {
+      parser.put_eof(error);
+      break;
+    }
+    if (error) break;
+    unread.append(bytes.data(), count);
+    unread.erase(0, parser.put(net::buffer(unread), error));
+    if (error == http::error::need_more) error = {};
+  }
+  if (!parser.is_header_done()) {
+    return absl::UnavailableError(Cat("the answer: ", Why(error)));
+  }
+  return Answer{static_cast<int>(parser.get().result_int()), error ? std::string() : parser.get().body()};
+}
+
+// The name or the address that the certificate of the other side must have.
+bool Expect(SSL* connection, const std::string& host) {
+  error_code not_an_address;
+  net::ip::make_address(host, not_an_address);
+  if (!not_an_address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(connection), host.c_str()) == 1;
+  return SSL_set1_host(connection, host.c_str()) == 1 && SSL_set_tlsext_host_name(connection, host.c_str()) == 1;
+}
+
+absl::StatusOr<Answer> Exchange(net::io_context& context, const std::string& ca, absl::Duration timeout,
+                                const HttpUrl& url, const std::string& request) {
+  Operations operations(context, timeout);
+  net::ip::tcp::resolver resolver(context);
+  net::ip::tcp::resolver::results_type found;
+  absl::Status status = operations.Do(Cat("looking up ", url.host), [&](const NetStream::Handler& done) {
+    resolver.async_resolve(url.host, Cat(url.port), [done, &found](error_code failed, const auto& results) {
+      found = results;
+      done(failed, 0);
+    });
   });
-  if (error) return Failed("the answer", error);
-  const int status = static_cast<int>(parser.get().result_int());
-  // What it says besides is for people; that it cannot be read makes no failure of a success.
-  error = Await(context, [&](auto done) {
-    http::async_read(stream, buffer, parser, [done](error_code failed, size_t) { done(failed); });
-  });
-  return Answer{status, error ? std::string() : parser.get().body()};
+  if (!status.ok()) return status;
+
+  std::optional<net::ssl::context> tls;
+  if (url.tls) {
+    error_code error;
+    tls.emplace(net::ssl::context::tls_client);
+    if (ca.empty()) {
+      tls->set_default_verify_paths(error);
+    } else {
+      tls->load_verify_file(ca, error);
+    }
+    if (error) return absl::UnavailableError(Cat("the authorities of ", ca, ": ", error.message()));
+    tls->set_verify_mode(net::ssl::verify_peer);
+    SSL_CTX_set_min_proto_version(tls->native_handle(), TLS1_2_VERSION);
+  }
+  NetStream stream(net::ip::tcp::socket(context), tls.has_value() ? &*tls : nullptr);
+  status = absl::UnavailableError("connecting: it has no address");
+  for (const auto& each : found) {
+    error_code ignored;
+    stream.socket().close(ignored);
+    status = operations.Do("connecting", [&](const NetStream::Handler& done) {
+      stream.socket().async_connect(each.endpoint(), [done](error_code failed) { done(failed, 0); });
+    });
+    if (status.ok()) break;
+  }
+  if (status.ok() && url.tls) {
+    if (!Expect(stream.tls(), url.host)) return absl::UnavailableError("its name cannot be asked for with TLS");
+    status = operations.Do(
+        "TLS", [&](const NetStream::Handler& done) { stream.Handshake(net::ssl::stream_base::client, done); });
+  }
+  if (status.ok()) {
+    status =
+        operations.Do("sending", [&](const NetStream::Handler& done) { stream.Write({net::buffer(request)}, done); });
+  }
+  if (!status.ok()) return status;
+  return ReadAnswer(operations, stream);
 }
 
 }  // namespace
@@ -119,45 +210,7 @@ absl::StatusOr<Answer> HttpPoster::Post(const HttpUrl& url, const Headers& heade
     if (stopped_) return absl::CancelledError("this server stops");
     under_way_ = &context;
   }
-  const auto post = [&]() -> absl::StatusOr<Answer> {
-    net::ip::tcp::resolver resolver(context);
-    net::ip::tcp::resolver::results_type found;
-    error_code error = Await(context, [&](auto done) {
-      resolver.async_resolve(url.host, Cat(url.port), [done, &found](error_code failed, const auto& results) {
-        found = results;
-        done(failed);
-      });
-    });
-    if (error) return Failed(Cat("looking up ", url.host), error);
-    net::ssl::context tls(net::ssl::context::tls_client);
-    if (url.tls) {
-      if (ca_.empty()) {
-        tls.set_default_verify_paths(error);
-      } else {
-        tls.load_verify_file(ca_, error);
-      }
-      if (error) return absl::UnavailableError(Cat("the authorities of ", ca_, ": ", error.message()));
-      tls.set_verify_mode(net::ssl::verify_peer);
-      SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
-    }
-    net::ssl::stream<beast::tcp_stream> stream(context, tls);
-    beast::tcp_stream& plain = stream.next_layer();
-    plain.expires_after(absl::ToChronoMilliseconds(timeout_));
-    error = Await(context, [&](auto done) {
-      plain.async_connect(found, [done](error_code failed, const auto&) { done(failed); });
-    });
-    if (error) return Failed("connecting", error);
-    if (!url.tls) return Exchange(context, plain, url, headers, body);
-    stream.set_verify_callback(net::ssl::host_name_verification(url.host));
-    net::ip::make_address(url.host, error);
-    if (error && SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str()) != 1) {
-      return absl::UnavailableError("its name cannot be sent with TLS");
-    }
-    error = Await(context, [&](auto done) { stream.async_handshake(net::ssl::stream_base::client, done); });
-    if (error) return Failed("TLS", error);
-    return Exchange(context, stream, url, headers, body);
-  };
-  absl::StatusOr<Answer> answer = post();
+  absl::StatusOr<Answer> answer = Exchange(context, ca_, timeout_, url, RequestText(url, headers, body));
   absl::MutexLock lock(&mu_);
   under_way_ = nullptr;
   if (stopped_) return absl::CancelledError("this server stops");

@@ -1,9 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <limits>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "server/monitor/notices/alertmanager.h"
 #include "server/monitor/notices/http_post.h"
 #include "server/monitor/notices/webhook.h"
@@ -39,6 +46,119 @@ TEST(HttpPosterTest, SaysWhyThereIsNoAnswer) {
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("connecting: Connection refused"));
   poster.Stop();
   EXPECT_TRUE(absl::IsCancelled(poster.Post(UrlOf("http://127.0.0.1:1/"), {}, "{}").status()));
+}
+
+// Takes one connection and the request, sends `parts` apart, and closes; or waits until the client does.
+class Receiver {
+ public:
+  explicit Receiver(std::vector<std::string> parts, bool silent_then = false) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_, 1), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/a?b";
+    thread_ = std::thread([this, parts = std::move(parts), silent_then] {
+      const int connection = accept(listener_, nullptr, nullptr);
+      char bytes[4096];
+      while (!request_.ends_with("{}")) {
+        const ssize_t count = read(connection, bytes, sizeof(bytes));
+        if (count <= 0) break;
+        request_.append(bytes, static_cast<size_t>(count));
+      }
+      for (const std::string& part : parts) {
+        EXPECT_EQ(send(connection, part.data(), part.size(), MSG_NOSIGNAL), static_cast<ssize_t>(part.size()));
+        std::this_thread::yield();
+      }
+      asked_.Notify();
+      while (silent_then && read(connection, bytes, sizeof(bytes)) > 0) {
+      }
+      close(connection);
+    });
+  }
+  ~Receiver() {
+    if (thread_.joinable()) thread_.join();
+    close(listener_);
+  }
+  const std::string& url() const { return url_; }
+  void WaitUntilAsked() { asked_.WaitForNotification(); }
+  std::string Request() {
+    thread_.join();
+    return request_;
+  }
+
+ private:
+  int listener_ = -1;
+  std::string url_;
+  std::string request_;  // of thread_ until it has ended
+  absl::Notification asked_;
+  std::thread thread_;
+};
+
+TEST(HttpPosterTest, SendsARequestAndReadsItsAnswer) {
+  Receiver receiver({"HTTP/1.1 20", "2 Accepted\r\nContent-Length: 5\r", "\n\r\nab", "cde"});
+  HttpPoster poster("", absl::Seconds(60));
+  const auto answer = poster.Post(UrlOf(receiver.url()), {{"webhook-id", "msg_1"}}, "{}");
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->status, 202);
+  EXPECT_EQ(answer->body, "abcde");
+  const std::string request = receiver.Request();
+  EXPECT_THAT(request, testing::StartsWith("POST /a?b HTTP/1.1\r\nHost: 127.0.0.1:"));
+  EXPECT_THAT(request, HasSubstr("\r\nContent-Type: application/json\r\n"));
+  EXPECT_THAT(request, HasSubstr("\r\nwebhook-id: msg_1\r\n"));
+  EXPECT_THAT(request, testing::EndsWith("\r\nContent-Length: 2\r\n\r\n{}"));
+}
+
+TEST(HttpPosterTest, AStatusIsAnAnswerWhateverBecomesOfItsBody) {
+  const auto body_of = [](std::vector<std::string> parts) {
+    Receiver receiver(std::move(parts));
+    HttpPoster poster("", absl::Seconds(60));
+    const auto answer = poster.Post(UrlOf(receiver.url()), {}, "{}");
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? std::to_string(answer->status) + answer->body : "";
+  };
+  EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\n\r\n", "to its end"}), "200to its end");
+  EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "0\r\n\r\n"}), "200ab");
+  EXPECT_EQ(body_of({"HTTP/1.1 204 No Content\r\n\r\n"}), "204");
+  EXPECT_EQ(body_of({"HTTP/1.1 500 Wrong\r\nContent-Length: 9\r\n\r\nab"}), "500") << "it breaks off";
+  EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone"}), "200") << "no length";
+  const std::string length = std::to_string(HttpPoster::kLongestAnswer + 1);
+  EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nContent-Length: " + length + "\r\n\r\na"}), "200") << "too long";
+}
+
+TEST(HttpPosterTest, WithoutAStatusThereIsNoAnswer) {
+  const auto why = [](std::vector<std::string> parts) {
+    Receiver receiver(std::move(parts));
+    HttpPoster poster("", absl::Seconds(60));
+    const auto answer = poster.Post(UrlOf(receiver.url()), {}, "{}");
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);
+    return std::string(answer.status().message());
+  };
+  EXPECT_EQ(why({}), "the answer: End of file");
+  EXPECT_EQ(why({"HTTP/1.1 200 OK\r\nServer:"}), "the answer: partial message");
+  EXPECT_EQ(why({"220 smtp.example ESMTP\r\n"}), "the answer: bad version");
+  EXPECT_EQ(why({"HTTP/1.1 200 OK\r\na: " + std::string(HttpPoster::kLongestAnswer, 'b')}),
+            "the answer: header limit exceeded");
+}
+
+TEST(HttpPosterTest, WaitsForItsTimeoutAndNoLonger) {
+  Receiver receiver({"HTTP/1.1 200 OK\r\n"}, true);
+  HttpPoster poster("", absl::Milliseconds(50));
+  EXPECT_EQ(poster.Post(UrlOf(receiver.url()), {}, "{}").status().message(), "the answer: no answer in time");
+}
+
+TEST(HttpPosterTest, StopEndsThePostUnderWay) {
+  Receiver receiver({"HTTP/1.1 200 OK\r\n"}, true);
+  HttpPoster poster("", absl::Minutes(1));
+  std::thread stops([&] {
+    receiver.WaitUntilAsked();
+    poster.Stop();
+  });
+  EXPECT_TRUE(absl::IsCancelled(poster.Post(UrlOf(receiver.url()), {}, "{}").status()));
+  stops.join();
 }
 
 // The example of Standard Webhooks' own libraries.
