@@ -1,6 +1,7 @@
 """A server of its own, named in the configuration."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -13,6 +14,10 @@ RUN = "trial-7"
 @pytest.fixture
 def address(short_directory):
     return short_directory / "s.sock"
+
+
+def completed(steps):
+    return [row["step"] for row in steps if row["state"].lower() == "complete"]
 
 
 def normalised(rank):
@@ -67,6 +72,27 @@ def test_a_server_that_comes_later_gets_the_records(tmp_path, running, ask, addr
             assert [row["step"] for row in steps] == [0, 1, 2, 3]
             assert {row["state"].lower() for row in steps} == {"complete"}
             assert len({row["records"] for row in steps}) == 1
+
+
+@pytest.mark.timeout(240)
+def test_a_server_whose_store_was_deleted_gets_all_of_what_follows(tmp_path, running, ask, address):
+    progress, go, data = tmp_path / "progress", tmp_path / "go", tmp_path / "data"
+    arguments = ("--steps", 5, "--progress", progress, "--hold-after", 2, "--go", go)
+    server = f"unix:{address}"
+    with running("train_steps.py", *arguments, server=server, run=RUN) as program:
+        with external_server(address, data, tmp_path / "first.log"):
+            program.wait_for(lambda: progress.exists() and progress.read_text() == "2", 90, "three steps")
+            wait_until(lambda: completed(ask("steps", RUN, server=server)) == [0, 1, 2], 30, "the server has them")
+            before = ask("steps", RUN, server=server)
+        shutil.rmtree(data)
+        with external_server(address, data, tmp_path / "second.log"):
+            go.touch()
+            program.finish()
+            after = ask("steps", RUN, server=server)
+    assert "the server no longer has records that it had acknowledged" in program.output
+    assert completed(after) == [row["step"] for row in after] == [3, 4]
+    assert {row["records"] for row in after} == {row["records"] for row in before}, "no batch was refused"
+    assert [[gap["reason"] for gap in row["gaps"]] for row in after] == [["server_lost"], []]
 
 
 @pytest.mark.timeout(240)
