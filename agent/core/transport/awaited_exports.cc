@@ -11,7 +11,7 @@ void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> op
     // Nothing was captured of a step that is not open: no export of it will be reported. What comes first of a left
     // session may be the end of a step that its server has.
     if (unknown_ && marker.has_step_end()) {
-      asked_[marker.step_end().step()] = {.place = place, .complete = true, .has_records = false};
+      Ask(marker.step_end().step(), {.place = place, .complete = true, .has_records = false});
     }
     return;
   }
@@ -31,6 +31,7 @@ void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> op
 }
 
 void AwaitedExports::Ask(uint32_t step, const Asked& asked) {
+  if (server_exports_ == false) return;
   lost_.erase(step);
   const auto [it, added] = asked_.try_emplace(step, asked);
   if (!added && asked.complete) it->second = asked;
@@ -71,7 +72,7 @@ std::vector<uint32_t> AwaitedExports::ServerLost(uint64_t durable_through, uint6
       ++it;
       continue;
     }
-    if (server_exports_) {
+    if (server_exports_ == true) {
       steps.push_back(step);
       lost_[step] = asked.place.entry;
     }
@@ -83,9 +84,10 @@ std::vector<uint32_t> AwaitedExports::ServerLost(uint64_t durable_through, uint6
 void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported, uint64_t durable_through) {
   server_exports_ = server_exports;
   unknown_ = false;
+  if (!server_exports) asked_.clear();  // a run of a million steps would list them all in its next Hello
   for (uint32_t step : unexported) {
     Ask(step, {.place = {.entry = 0, .batch = durable_through}});
-    asked_[step].has_records = true;
+    if (const auto it = asked_.find(step); it != asked_.end()) it->second.has_records = true;
   }
   std::erase_if(asked_, [](const auto& asked) { return !asked.second.has_records; });
 }
@@ -99,7 +101,7 @@ void AwaitedExports::AddTo(v1::Hello* hello) const {
 
 std::vector<uint32_t> AwaitedExports::Missing(uint64_t entry) const {
   std::vector<uint32_t> steps;
-  if (!server_exports_) return steps;
+  if (server_exports_ != true) return steps;
   for (const auto& [step, asked] : asked_) {
     if (asked.place.entry <= entry) steps.push_back(step);
   }

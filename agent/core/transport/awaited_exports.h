@@ -45,7 +45,7 @@ class AwaitedExports {
   // The steps that have ended: a server that has exported one already reports it again.
   void AddTo(v1::Hello* hello) const;
   // Whether a server still has to report some. False where the server does not export.
-  bool any() const { return server_exports_ && !asked_.empty(); }
+  bool any() const { return server_exports_ == true && !asked_.empty(); }
   // The steps asked for up to `entry`; none where the server does not export.
   std::vector<uint32_t> Missing(uint64_t entry) const;
   // The steps asked for up to `entry` that ServerLost gave, until they are forgotten.
@@ -62,7 +62,7 @@ class AwaitedExports {
   void Ask(uint32_t step, const Asked& asked);
 
   const Log* const log_;
-  bool server_exports_ = false;
+  std::optional<bool> server_exports_;  // of the last Welcome; where it does not, nothing is awaited
   bool unknown_ = false;
   std::map<uint32_t, Asked> asked_;    // by step
   std::map<uint32_t, uint64_t> lost_;  // by step: the entry that asked

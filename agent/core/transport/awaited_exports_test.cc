@@ -69,6 +69,18 @@ TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
   EXPECT_THAT(lines_, ElementsAre("dump.json is at /dump/step3. ")) << "of a step without files nothing is said";
 }
 
+TEST_F(AwaitedExportsTest, OfAServerThatDoesNotExportNothingIsKept) {
+  AwaitedExports exports(&log_);
+  exports.Packed(StepEnd(1), 1, {.entry = 1, .batch = 1});  // before it is known
+  exports.Welcomed(false, {}, 1);
+  for (uint32_t step = 2; step < 5; ++step) exports.Packed(StepEnd(step), step, {.entry = step, .batch = step});
+  v1::Hello hello;
+  exports.AddTo(&hello);
+  EXPECT_THAT(hello.awaited_exports(), IsEmpty());
+  EXPECT_FALSE(exports.any());
+  EXPECT_THAT(exports.ServerLost(0, 4), IsEmpty());
+}
+
 TEST_F(AwaitedExportsTest, TheDirectoryOfGradientsIsSaidOnce) {
   for (uint32_t step = 0; step < 4; ++step) {
     Packed(StepEnd(step), step, step);

@@ -298,7 +298,7 @@ class Debugger:
     def wait(cls, timeout: float = 60.0) -> bool:
         """Waits until what was captured is durable and, with an embedded server, the files are in place.
 
-        False: not within timeout seconds.
+        False: not within timeout seconds, or the server has lost steps whose files it had still to write (told once).
         """
         return cls._the()._wait(arguments.seconds(timeout, "timeout"))
 
