@@ -65,7 +65,7 @@ TSAN_TESTS = (
     *("stats_write_watch_test", "capture_ahead_reader_test", "capture_reading_threads_test"),
     *("capture_record_opener_test", "capture_recorder_test", "capture_served_batch_test", "capture_step_state_test"),
     *("segment_directory_test", "segments_test", "store_test", "task_threads_test", "keyed_workers_test"),
-    *("metrics_test", "dump_room_test", "analysis_test"),
+    *("metrics_test", "dump_room_test", "analysis_test", "notices_test"),
     "message_race_test",
 )
 # These hold most of the agent's locks, and are soon built: `make test` has them.

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -124,6 +125,7 @@ class FakeServer(
         self.tensor_chunks = [("t.npy", b"\x93NUM", False), ("", b"PY", True)]
         self.fail: tuple[grpc.StatusCode, str] | None = None
         self.missing: query_pb2.MissingShards | None = None  # goes with every answer
+        self.tells_time = False  # ServerInfo has the time of its answer
         self.info = control_pb2.ServerInfo(
             server_id="abc", version="0.1.0", durability=ingest_pb2.DURABILITY_SYNC, storage_format=1
         )
@@ -225,7 +227,11 @@ class FakeServer(
 
     def GetServerInfo(self, request: control_pb2.GetServerInfoRequest, context: Any) -> control_pb2.ServerInfo:
         self._begin(request, context)
-        return self.info
+        info = control_pb2.ServerInfo()
+        info.CopyFrom(self.info)
+        if self.tells_time:
+            info.now_unix_us = int(time.time() * 1e6)
+        return info
 
     def Drain(self, request: Any, context: Any) -> NoReturn:
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "not in the fake")

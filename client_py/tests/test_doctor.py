@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,15 @@ def doctor(run_client: Run, *arguments: object, code: int = 0, **environment: st
 
 
 def answer(server: FakeServer, **fields: Any) -> None:
-    fields = {"version": "0.1.0", "now_unix_us": int(time.time() * 1e6), "disk_free_bytes": 5 << 30, **fields}
+    server.tells_time = "now_unix_us" not in fields
+    fields = {"version": "0.1.0", "disk_free_bytes": 5 << 30, **fields}
     server.info = control_pb2.ServerInfo(server_id="abc", data_dir="/data", **fields)
 
 
 def test_all_is_well(server: FakeServer, run_client: Run) -> None:
     answer(server, open_sessions=2)
     found = doctor(run_client, "--server", server.address)
-    assert {row["state"] for row in found.values()} == {"ok"}
+    assert [row for row in found.values() if row["state"] != "ok"] == []
     assert found["disk"]["found"] == "5.0 GiB free at /data"
     assert found["sessions"]["found"] == "2 open"
     assert doctor(run_client, MSPROBE_SERVER=server.address)["address"]["state"] == "ok"
