@@ -80,33 +80,38 @@ std::string RequestText(const HttpUrl& url, const HttpPoster::Headers& headers, 
 // Unavailable: there is no complete header. A body that breaks off is empty: what an answer says besides its status is
 // for people, and that it cannot be read makes no failure of a success.
 absl::StatusOr<Answer> ReadAnswer(Operations& operations, NetStream& stream) {
-  http::response_parser<http::string_body> parser;
-  parser.eager(true);
-  parser.body_limit(HttpPoster::kLongestAnswer);
   std::array<char, 4096> bytes;
   std::string unread;
   error_code error;
-  while (!error && !parser.is_done()) {
-    size_t count = 0;
-    error = operations.Run([&](const NetStream::Handler& done) {
-      stream.Read(net::buffer(bytes), [&count, done](error_code failed, size_t read) {
-        count = read;
-        done(failed, read);
+  while (true) {
+    http::response_parser<http::string_body> parser;
+    parser.eager(true);
+    parser.body_limit(HttpPoster::kLongestAnswer);
+    while (!parser.is_done()) {
+      unread.erase(0, unread.empty() ? 0 : parser.put(net::buffer(unread), error));
+      if (error == http::error::need_more) error = {};
+      // The parser has no limit for what belongs to neither header nor body: extensions of chunks, and trailers.
+      if (!error && unread.size() > HttpPoster::kLongestAnswer) error = http::error::buffer_overflow;
+      if (error || parser.is_done()) break;
+      size_t count = 0;
+      error = operations.Run([&](const NetStream::Handler& done) {
+        stream.Read(net::buffer(bytes), [&count, done](error_code failed, size_t read) {
+          count = read;
+          done(failed, read);
+        });
       });
-    });
-    if (parser.got_some() && (error == net::error::eof || error == net::ssl::error::stream_truncated)) {
-      parser.put_eof(error);
-      break;
+      if (parser.got_some() && (error == net::error::eof || error == net::ssl::error::stream_truncated)) {
+        parser.put_eof(error);
+        break;
+      }
+      if (error) break;
+      unread.append(bytes.data(), count);
     }
-    if (error) break;
-    unread.append(bytes.data(), count);
-    unread.erase(0, parser.put(net::buffer(unread), error));
-    if (error == http::error::need_more) error = {};
+    if (!parser.is_header_done()) return absl::UnavailableError(Cat("the answer: ", Why(error)));
+    const int status = static_cast<int>(parser.get().result_int());
+    const bool is_interim = status / 100 == 1 && status != 101;
+    if (!is_interim || error) return Answer{status, error ? std::string() : parser.get().body()};
   }
-  if (!parser.is_header_done()) {
-    return absl::UnavailableError(Cat("the answer: ", Why(error)));
-  }
-  return Answer{static_cast<int>(parser.get().result_int()), error ? std::string() : parser.get().body()};
 }
 
 // The name or the address that the certificate of the other side must have.

@@ -110,7 +110,12 @@ void Notices::Stop() {
 }
 
 void Notices::Show(const Line& line) {
-  const auto waiting = std::count_if(line.due.begin(), line.due.end(), [](const auto& due) { return due.second.news; });
+  const auto waits = [](const auto& due) { return due.second.news; };
+  std::ptrdiff_t waiting = 0;  // for all receivers of the kind
+  for (const auto& each : lines_) {
+    if (each->receiver->kind() != line.receiver->kind()) continue;
+    waiting += std::count_if(each->due.begin(), each->due.end(), waits);
+  }
   metrics_->Set(Metric::kNoticesWaiting, static_cast<double>(waiting), {line.receiver->kind()});
 }
 

@@ -51,7 +51,8 @@ TEST(HttpPosterTest, SaysWhyThereIsNoAnswer) {
 // Takes one connection and the request, sends `parts` apart, and closes; or waits until the client does.
 class Receiver {
  public:
-  explicit Receiver(std::vector<std::string> parts, bool silent_then = false) {
+  // endless: sent again and again, until the client closes.
+  explicit Receiver(std::vector<std::string> parts, bool silent_then = false, std::string endless = "") {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -61,7 +62,7 @@ class Receiver {
     EXPECT_EQ(listen(listener_, 1), 0);
     EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
     url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/a?b";
-    thread_ = std::thread([this, parts = std::move(parts), silent_then] {
+    thread_ = std::thread([this, parts = std::move(parts), silent_then, endless = std::move(endless)] {
       const int connection = accept(listener_, nullptr, nullptr);
       char bytes[4096];
       while (!request_.ends_with("{}")) {
@@ -74,6 +75,8 @@ class Receiver {
         std::this_thread::yield();
       }
       asked_.Notify();
+      while (!endless.empty() && send(connection, endless.data(), endless.size(), MSG_NOSIGNAL) > 0) {
+      }
       while (silent_then && read(connection, bytes, sizeof(bytes)) > 0) {
       }
       close(connection);
@@ -123,10 +126,28 @@ TEST(HttpPosterTest, AStatusIsAnAnswerWhateverBecomesOfItsBody) {
   EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\n\r\n", "to its end"}), "200to its end");
   EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "0\r\n\r\n"}), "200ab");
   EXPECT_EQ(body_of({"HTTP/1.1 204 No Content\r\n\r\n"}), "204");
+  EXPECT_EQ(body_of({"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 10", "0 Continue\r\n\r\n",
+                     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"}),
+            "200ab")
+      << "interim answers are none";
   EXPECT_EQ(body_of({"HTTP/1.1 500 Wrong\r\nContent-Length: 9\r\n\r\nab"}), "500") << "it breaks off";
   EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone"}), "200") << "no length";
   const std::string length = std::to_string(HttpPoster::kLongestAnswer + 1);
   EXPECT_EQ(body_of({"HTTP/1.1 200 OK\r\nContent-Length: " + length + "\r\n\r\na"}), "200") << "too long";
+}
+
+TEST(HttpPosterTest, AnAnswerWithoutEndIsBrokenOff) {
+  const std::string chunked = "HTTP/1.1 500 Wrong\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const auto& [begin, more] : {std::pair(chunked + "1;", std::string(4096, 'a')),      // the extension of a chunk
+                                    std::pair(chunked + "0\r\n", std::string("X: y\r\n")),  // trailers
+                                    std::pair(chunked, std::string("1\r\na\r\n"))}) {
+    Receiver receiver({begin}, false, more);
+    HttpPoster poster("", absl::Minutes(4));
+    const auto answer = poster.Post(UrlOf(receiver.url()), {}, "{}");
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->status, 500);
+    EXPECT_EQ(answer->body, "");
+  }
 }
 
 TEST(HttpPosterTest, WithoutAStatusThereIsNoAnswer) {
