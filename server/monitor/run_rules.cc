@@ -33,7 +33,7 @@ bool MayTakeTensors(const v1::Rule& rule) {
 // The row where the NaN or infinity of a step begins to be trouble; behind all rows: none is.
 uint32_t FirstTrouble(const StepTable& table) {
   const std::vector<OverflowOrigin> origins = FindOverflowOrigins(table);
-  if (origins.empty()) return FindUnaccounted(table).value_or(static_cast<uint32_t>(table.rows.size()));
+  if (origins.empty()) return FindReceived(table).value_or(static_cast<uint32_t>(table.rows.size()));
   return std::ranges::min(origins, {}, &OverflowOrigin::row).row;
 }
 

@@ -35,9 +35,8 @@ namespace msprobe::server {
 // 6. Of a tensor that ranks have shards of (ShardName) they see the whole, as a series of the first rank of its group,
 //    once all shards of a step have come. Its watches begin anew when its steps do.
 // 7. not_finite looks at a tensor's norm alone, which is finite only if every element is. It passes over tensors before
-//    the step's first origin of NaN or infinity. In a step without one, as of NaN that another rank sent, it passes
-//    over those before the first that the program does not account for (FindUnaccounted): masks and memory that nothing
-//    was written to.
+//    the step's first origin of NaN or infinity. In a step without one it passes over those before what another
+//    rank sent (FindReceived).
 // Threads: one at a time.
 class RunRules {
  public:

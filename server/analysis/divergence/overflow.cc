@@ -97,7 +97,7 @@ bool HasMinusInfinityAlone(const StepTable& table, const Row& row) {
 }
 
 // The first result of a communication that another rank, or the communication, made NaN or infinite.
-const Row* FindReceived(const StepTable& table, const Entry& entry) {
+const Row* ReceivedIn(const StepTable& table, const Entry& entry) {
   const std::span rows = std::span(table.rows).subspan(entry.first_row, entry.rows);
   const bool given_infinity = std::ranges::any_of(
       rows, [&](const Row& row) { return row.state != RowState::kOutput && FinitenessOf(table, row).infinity; });
@@ -147,7 +147,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
         continue;
       } else if (row.state == RowState::kParameters) {
         if (weight == nullptr) weight = &row;
-      } else if (input == nullptr) {
+      } else if (input == nullptr && !HasMinusInfinityAlone(table, row)) {
         input = &row;
       }
     }
@@ -191,36 +191,10 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
   return origins;
 }
 
-std::optional<uint32_t> FindUnaccounted(const StepTable& table) {
-  Finiteness wanted;  // what the step has of the program's own
-  const auto want = [&wanted](bool nan, bool infinity) {
-    wanted.nan = wanted.nan || nan;
-    wanted.infinity = wanted.infinity || infinity;
-  };
-  const auto number_of = [&table](const Row& row) { return static_cast<uint32_t>(&row - table.rows.data()); };
+std::optional<uint32_t> FindReceived(const StepTable& table) {
   for (const Entry& entry : table.entries) {
-    const std::span rows = std::span(table.rows).subspan(entry.first_row, entry.rows);
-    const bool communicates = IsCommunication(entry.name);
-    if (communicates) {
-      if (const Row* received = FindReceived(table, entry)) return number_of(*received);
-    }
-    if (communicates || GivesUninitialisedMemory(entry.name)) {
-      for (const Row& row : rows) {
-        const Finiteness found = FinitenessOf(table, row);
-        // Such memory gives either, whatever lies there just now. The masks of other ranks are infinite.
-        if (row.state == RowState::kOutput && !found.finite()) want(!communicates, true);
-      }
-      continue;
-    }
-    for (const Row& row : rows) {
-      const Finiteness found = FinitenessOf(table, row);
-      if (!row.is_tensor && row.state == RowState::kInput) want(found.nan, found.infinity);
-    }
-    for (const Row& row : rows) {
-      const Finiteness found = FinitenessOf(table, row);
-      if (!row.is_tensor || IsWrittenInto(row)) continue;
-      if ((found.nan && !wanted.nan) || (found.infinity && !wanted.infinity)) return number_of(row);
-    }
+    if (!IsCommunication(entry.name)) continue;
+    if (const Row* received = ReceivedIn(table, entry)) return static_cast<uint32_t>(received - table.rows.data());
   }
   return std::nullopt;
 }

@@ -35,6 +35,7 @@ struct OverflowOrigin {
 // These are no origins either:
 //   - operations that give uninitialised memory (empty and its kind), or memory that another rank sent;
 //   - the argument `out` of an operation, which only writes there;
+//   - an argument of minus infinity and finite elements, which is taken for a mask;
 //   - operations with an argument that is a NaN or an infinity itself, except that the step's first NaN may come of
 //     infinities that are no origin: softmax of a row that is masked whole;
 //   - modules around an operation that is an origin;
@@ -45,15 +46,10 @@ struct OverflowOrigin {
 //     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
-// Of a step without an origin: the first of its rows (StepTable.rows) with NaN or infinity that the program itself does
-// not account for. That is
-//   - what a communication gives, if it is NaN, or if it is infinite and the communication was given no infinity. Minus
-//     infinity alone may be the mask of another rank, unless it is a sum or the like (reduce, all_reduce);
-//   - NaN of any other operation, unless the step had memory before that nothing was written to, or an argument that is
-//     a NaN itself: all NaN is taken to follow from those. The same of infinity; masks of other ranks account for it,
-//     too.
-// The arguments of communications are none, as many of them only receive. Nothing: masks and such memory are all.
-std::optional<uint32_t> FindUnaccounted(const StepTable& table);
+// Of a step without an origin: the first result of a communication (StepTable.rows) that is NaN, or that is infinite though
+// the communication was given no infinity. Minus infinity alone may be the mask of another rank, unless it is a sum or the
+// like (reduce, all_reduce). Nothing: there is none.
+std::optional<uint32_t> FindReceived(const StepTable& table);
 
 // The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an
 // origin the optimizer has carried NaN into the weights: from then on a step reports the first of its new weights only.
