@@ -391,3 +391,19 @@ def test_a_statistic_that_a_dump_lacks_is_no_nan(tmp_path: Path, binary: str, ru
             assert found["max"][side] == [2.0, "NaN", 2.0]
     lines = [line.split() for line in run_client(*trend, **environment).stdout.splitlines()]
     assert [line[3:] for line in lines if "std" in line] == [["0", "0"], ["1", "0"], ["2", "0"]]
+
+
+def test_checksums_of_two_functions_are_no_difference(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
+    for name, checksum in (("xor", "0x0000000000000077"), ("other", "0x0000000000000078"), ("crc", "2bfa2977")):
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, "md5": checksum}
+        data = {"Functional.relu.0.forward": {"input_args": [], "input_kwargs": {}, "output": [leaf]}}
+        directory = tmp_path / name / "step0" / "rank0"
+        directory.mkdir(parents=True)
+        (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    verdicts = {}
+    for golden in ("xor", "other", "crc"):
+        compared = run_client(
+            *("compare", tmp_path / "xor", tmp_path / golden, "--all", "--format", "json"), MSPROBE_SERVER_BINARY=binary
+        )
+        verdicts[golden] = [row["verdict"] for row in rows(compared)]
+    assert verdicts == {"xor": ["equal"], "other": ["differs"], "crc": ["unknown"]}

@@ -127,7 +127,7 @@ class RowJudge {
 
   ComparedRow OfSummary(ComparedRow row, const Row& a, const Row& b, std::string_view dtype_a,
                         std::string_view dtype_b) {
-    const bool checksums = !a.checksum.empty() && !b.checksum.empty() && SameBits(dtype_a, dtype_b) &&
+    const bool checksums = AreOfOneFunction(a.checksum, b.checksum) && SameBits(dtype_a, dtype_b) &&
                            options_.mode != CompareMode::kStatistics;
     if (checksums && a.checksum == b.checksum) {
       row.basis = Basis::kChecksum;
@@ -152,6 +152,11 @@ class RowJudge {
     }
     row.basis = Basis::kChecksum;
     return Ended(row, Verdict::kDiffers);
+  }
+
+  // Whether both are there, and made by the same function: xor begins with 0x, which CRC-32 never does.
+  static bool AreOfOneFunction(std::string_view one, std::string_view other) {
+    return !one.empty() && one.size() == other.size() && one.starts_with("0x") == other.starts_with("0x");
   }
 
   // Whether equal numbers of these dtypes have equal checksums. MindSpore's of bfloat16 are those of float32.
