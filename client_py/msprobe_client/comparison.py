@@ -292,4 +292,9 @@ class Overflow:
             "weight": f"the weight {self.tensor} has {value}",
             "input": f"the input {self.tensor} has {value}, and no recorded operation made it",
         }
+        if self.origin == "weight" and ".parameters." not in self.tensor:  # an input that needs a gradient
+            how["weight"] = (
+                f"{how['input']}: a weight, or what came of a call that is not recorded, a cast, say "
+                '("risk_level": "ALL" records those)'
+            )
         return f"step {self.step} {self.rank}: {self.op}: {how.get(self.origin, value)}"

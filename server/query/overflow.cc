@@ -65,7 +65,9 @@ class Search {
     }
     if (!SendNotesOfValues(*source)) return PeerGone();
     if (!is_named_) {
-      return absl::NotFoundError(Cat("no record is called ", request_.scope().name_glob()));
+      const std::string& glob = request_.scope().name_glob();
+      return absl::NotFoundError(glob.empty() ? Cat(source->name(), " has no record")
+                                              : Cat("no record is called ", glob));
     }
     if (!first_) return absl::OkStatus();
     v1::OverflowResponse response;

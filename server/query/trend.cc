@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -70,8 +71,9 @@ class Trends : public TrendSink {
     }
     if (absl::Status status = AddScalars(); !status.ok()) return status;
     auto stops = StopsOf(*target, golden);
-    // A run that only logs has no step of records.
-    if (absl::IsNotFound(stops.status()) && !scalars_.empty()) return SendScalars();
+    // A run that only logs has no step of records, nor one that another run has, too.
+    const bool has_none = absl::IsNotFound(stops.status()) || absl::IsInvalidArgument(stops.status());
+    if (has_none && !scalars_.empty()) return SendScalars();
     if (!stops.ok()) return stops.status();
     const TrendQuestion question{request_.scope().name_glob(), statistics_, context_.threads, cancelled_};
     absl::Status status = WalkTrend(question, *target, golden ? &*golden : nullptr, *std::move(stops), *this);
@@ -152,6 +154,24 @@ class Trends : public TrendSink {
     return &series;
   }
 
+  // The series of `name` at the same rank. Where each side has it of one process, whose numbers are process ids, the
+  // other side's. Null: there is none.
+  static const std::vector<SeriesPoint>* PartnerOf(const SeriesByName::key_type& name, const SeriesByName& ours,
+                                                   const SeriesByName& theirs) {
+    if (const auto found = theirs.find(name); found != theirs.end()) return &found->second;
+    const auto only = [&name](const SeriesByName& side) {
+      const auto first = side.lower_bound({name.first, 0});
+      const bool is_one = first != side.end() && first->first.first == name.first &&
+                          (std::next(first) == side.end() || std::next(first)->first.first != name.first);
+      return is_one ? first : side.end();
+    };
+    const auto other = only(theirs);
+    if (only(ours) == ours.end() || other == theirs.end()) return nullptr;
+    const bool is_process = RankOfCode(name.second).kind() == v1::Rank::PROCESS ||
+                            RankOfCode(other->first.second).kind() == v1::Rank::PROCESS;
+    return is_process ? &other->second : nullptr;
+  }
+
   // Scalars that the pattern takes; of the golden side those of the same name and rank.
   absl::Status AddScalars() {
     if (request_.source().kind_case() != v1::Source::kRun) return absl::OkStatus();
@@ -170,7 +190,9 @@ class Trends : public TrendSink {
       scalar.message.set_name(name.first);
       *scalar.message.mutable_rank() = rank;
       std::map<uint32_t, double> others;
-      for (const SeriesPoint& point : golden[name]) others[point.step] = point.value;
+      if (const auto* const partner = PartnerOf(name, *series, golden)) {
+        for (const SeriesPoint& point : *partner) others[point.step] = point.value;
+      }
       for (const SeriesPoint& point : points) {
         if (!scope.Takes({point.step, {rank.kind(), rank.number()}})) continue;
         const auto other = others.find(point.step);

@@ -3,9 +3,10 @@
 import json
 import shutil
 import signal
+import sys
 
 import pytest
-from harness.dumps import entries, read_dump
+from harness.dumps import entries, read_dump, write_config
 from harness.processes import external_server, find_binary, run, servers_of, wait_until
 
 RUN = "trial-7"
@@ -189,3 +190,27 @@ def test_a_limit_on_the_size_of_files_is_an_error_that_is_told(tmp_path, address
 def test_wait_until_is_bounded():
     with pytest.raises(AssertionError, match="the moon"):
         wait_until(lambda: False, 0.2, "the moon")
+
+
+LOGS = """
+import sys
+from msprobe.pytorch import PrecisionDebugger
+
+debugger = PrecisionDebugger(sys.argv[1])
+for step in range(20):
+    debugger.log({"loss": 1 / (step + 1)}, step)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_scalars_of_two_processes_stand_beside_each_other(tmp_path, ask, address):
+    """Processes without a rank have their numbers, which differ from run to run."""
+    server = f"unix:{address}"
+    with external_server(address, tmp_path / "data", tmp_path / "server.log"):
+        for name in ("one", "other"):
+            config = write_config(tmp_path / f"{name}.json", tmp_path / name, server=server, run=name, step=[99])
+            run([sys.executable, "-c", LOGS, config])
+        (loss,) = ask("trend", "one", "loss", "--diff", "other", server=server)
+        (other,) = ask("trend", "other", "loss", server=server)
+    assert loss["rank"].startswith("proc") and loss["rank"] != other["rank"]
+    assert loss["golden"] == other["value"] and len(loss["golden"]) == 20
