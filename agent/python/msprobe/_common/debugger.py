@@ -72,10 +72,13 @@ class Debugger:
         select: Predicate | str | None = None,
     ) -> None:
         given = (config_path, task, dump_path, level, step, schedule, select)
-        if self._initialised:
-            if any(each is not None for each in given):
+        with type(self)._lock:  # another thread that constructs it waits until it is whole
+            if not self._initialised:
+                self._construct(given)
+            elif any(each is not None for each in given):
                 self._tell_of_second(*given)
-            return
+
+    def _construct(self, given: tuple[Any, ...]) -> None:
         try:
             self._file = self.file_class(*given)
             self._followed = FollowedConfig(self._file, self._refuse_change)
@@ -87,7 +90,6 @@ class Debugger:
             type(self)._instance = None
             end_with_message(error)
             raise
-        self._initialised = True
         self.task = self.config.task
         self.service = Service()
         self._agent: Any = None
@@ -117,6 +119,7 @@ class Debugger:
             self._tell_warnings()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._after_fork)
+        self._initialised = True
 
     def _refuse_shared_path(self) -> None:
         """MsprobeError: another framework of this process writes its files to the same place."""
@@ -796,6 +799,17 @@ def the_debugger() -> Debugger:
         if framework._instance is not None:
             return framework._the()
     return Debugger._the()
+
+
+def _forget_unfinished() -> None:
+    """In a forked child: the thread that was constructing one is gone, and never gives its lock back."""
+    Debugger._lock = threading.RLock()
+    for framework in Debugger.__subclasses__():
+        if framework._instance is not None and not framework._instance._initialised:
+            framework._instance = None
+
+
+os.register_at_fork(after_in_child=_forget_unfinished)
 
 
 def _is_worker() -> bool:
