@@ -46,9 +46,9 @@ struct OverflowOrigin {
 //     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
-// Of a step without an origin: the first result of a communication (StepTable.rows) that is NaN, or that is infinite though
-// the communication was given no infinity. Minus infinity alone may be the mask of another rank, unless it is a sum or the
-// like (reduce, all_reduce). Nothing: there is none.
+// Of a step without an origin: the first result of a communication (StepTable.rows) that is NaN, or that is infinite
+// though the communication was given no infinity. Minus infinity alone may be the mask of another rank, unless it is a
+// sum or the like (reduce, all_reduce). Nothing: there is none.
 std::optional<uint32_t> FindReceived(const StepTable& table);
 
 // The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an

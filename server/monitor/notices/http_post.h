@@ -31,9 +31,8 @@ struct HttpUrl {
   bool operator==(const HttpUrl&) const = default;
 };
 
-// Posts JSON to other programs, by Boost.Beast. TLS verifies the certificate and its name. Nothing is followed: a
-// redirect is an answer like any other.
-// Threads: Post from one at a time; Stop from any.
+// Posts JSON to other programs, by Boost.Asio and the parser of Boost.Beast. TLS verifies the certificate and its name.
+// Nothing is followed: a redirect is an answer like any other. Threads: Post from one at a time; Stop from any.
 class HttpPoster {
  public:
   // ca: PEM file with the authorities that are trusted, read for each connection; empty: the system's.
