@@ -96,6 +96,12 @@ bool HasMinusInfinityAlone(const StepTable& table, const Row& row) {
   });
 }
 
+// Whether what the row's tensor had before does not matter. Of __setitem__ the elements that stay may be memory to
+// which nothing was written yet.
+bool IsOverwritten(const Entry& entry, const Row& row) {
+  return OverwritesItsArgument(entry.name) && row.state == RowState::kInput && row.name.ends_with(".input.0");
+}
+
 // The first result of a communication that another rank, or the communication, made NaN or infinite.
 const Row* ReceivedIn(const StepTable& table, const Entry& entry) {
   const std::span rows = std::span(table.rows).subspan(entry.first_row, entry.rows);
@@ -147,7 +153,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
         continue;
       } else if (row.state == RowState::kParameters) {
         if (weight == nullptr) weight = &row;
-      } else if (input == nullptr && !HasMinusInfinityAlone(table, row)) {
+      } else if (input == nullptr && !HasMinusInfinityAlone(table, row) && !IsOverwritten(entry, row)) {
         input = &row;
       }
     }

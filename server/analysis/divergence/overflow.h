@@ -35,6 +35,7 @@ struct OverflowOrigin {
 // These are no origins either:
 //   - operations that give uninitialised memory (empty and its kind), or memory that another rank sent;
 //   - the argument `out` of an operation, which only writes there;
+//   - an argument that the operation overwrites (fill_, copy_, __setitem__ and its kind);
 //   - an argument of minus infinity and finite elements, which is taken for a mask;
 //   - operations with an argument that is a NaN or an infinity itself, except that the step's first NaN may come of
 //     infinities that are no origin: softmax of a row that is masked whole;

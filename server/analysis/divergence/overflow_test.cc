@@ -196,6 +196,14 @@ TEST(OverflowTest, AnArgumentOfMinusInfinityIsAMask) {
               testing::ElementsAre("Tensor.__add__.0.forward.input.1 input inf"));
 }
 
+TEST(OverflowTest, WhatIsOverwrittenIsNoOrigin) {
+  for (const char* name : {"Tensor.fill_.0.forward", "Tensor.__setitem__.0.forward", "Tensor.copy_.0.forward"}) {
+    EXPECT_THAT(Origins({{name, Call(Leaf("NaN") + "," + Leaf("1.0"), Leaf("1.0"))}}), testing::IsEmpty()) << name;
+    EXPECT_THAT(Origins({{name, Call(Leaf("1.0") + "," + Leaf("NaN"), Leaf("NaN"))}}),
+                testing::ElementsAre(std::string(name) + ".input.1 input nan"));
+  }
+}
+
 TEST(OverflowTest, WhatAnotherRankSentIsFound) {
   for (const char* name : {"Distributed.recv.0.forward", "Distributed.all_reduce.0.forward"}) {
     for (const char* value : {"NaN", "Infinity"}) {
