@@ -32,7 +32,7 @@ def without(tmp_path_factory):
     return outcome_of(tmp_path_factory.mktemp("without"))
 
 
-@pytest.fixture(scope="module", params=mostly_nightly(AGENTS, "mix", "mix all"))
+@pytest.fixture(scope="module", params=mostly_nightly(AGENTS, "mix"))
 def captured(request, tmp_path_factory):
     level, arguments, more = AGENTS[request.param]
     directory = tmp_path_factory.mktemp("captured")
