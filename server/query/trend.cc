@@ -71,9 +71,9 @@ class Trends : public TrendSink {
     }
     if (absl::Status status = AddScalars(); !status.ok()) return status;
     auto stops = StopsOf(*target, golden);
-    // A run that only logs has no step of records, nor one that another run has, too.
-    const bool has_none = absl::IsNotFound(stops.status()) || absl::IsInvalidArgument(stops.status());
-    if (has_none && !scalars_.empty()) return SendScalars();
+    // A run that only logs has no step of records.
+    const bool only_logs = golden.has_value() && (target->places().empty() || golden->places().empty());
+    if (!scalars_.empty() && (only_logs || absl::IsNotFound(stops.status()))) return SendScalars();
     if (!stops.ok()) return stops.status();
     const TrendQuestion question{request_.scope().name_glob(), statistics_, context_.threads, cancelled_};
     absl::Status status = WalkTrend(question, *target, golden ? &*golden : nullptr, *std::move(stops), *this);

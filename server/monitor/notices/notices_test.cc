@@ -71,7 +71,8 @@ class Receiver {
         request_.append(bytes, static_cast<size_t>(count));
       }
       for (const std::string& part : parts) {
-        EXPECT_EQ(send(connection, part.data(), part.size(), MSG_NOSIGNAL), static_cast<ssize_t>(part.size()));
+        // The client may have heard enough.
+        if (send(connection, part.data(), part.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(part.size())) break;
         std::this_thread::yield();
       }
       asked_.Notify();
@@ -83,6 +84,7 @@ class Receiver {
     });
   }
   ~Receiver() {
+    shutdown(listener_, SHUT_RDWR);  // where the client never came
     if (thread_.joinable()) thread_.join();
     close(listener_);
   }
@@ -168,7 +170,10 @@ TEST(HttpPosterTest, WithoutAStatusThereIsNoAnswer) {
 TEST(HttpPosterTest, WaitsForItsTimeoutAndNoLonger) {
   Receiver receiver({"HTTP/1.1 200 OK\r\n"}, true);
   HttpPoster poster("", absl::Milliseconds(50));
-  EXPECT_EQ(poster.Post(UrlOf(receiver.url()), {}, "{}").status().message(), "the answer: no answer in time");
+  // On a busy machine it may be over before the answer is waited for.
+  const absl::Status status = poster.Post(UrlOf(receiver.url()), {}, "{}").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::EndsWith(": no answer in time"));
 }
 
 TEST(HttpPosterTest, StopEndsThePostUnderWay) {
